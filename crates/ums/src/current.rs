@@ -1,6 +1,6 @@
 //! The caller, as the scheduler sees it: a worker, or a plain thread outside every scheduler.
 //!
-//! Everything that waits is built on three steps, and works the same for both:
+//! Every function that waits consists of these three steps, for workers and for plain threads:
 //!
 //! ```text
 //! let me = about_to_wait();            refused here, by a panic, where the caller must not wait
@@ -9,9 +9,10 @@
 //! match park(ticket, deadline)         others run; returns when the wait was claimed
 //! ```
 //!
-//! The refusal comes before a resource is told of the wait. After it nothing fails, so that no
-//! resource keeps the ticket of a waiter that never parks. [`begin`] is the first two in one.
-//! Between `begin` and `park` the caller must not wait or yield.
+//! Step 1 panics if the caller must not wait here. It comes before a resource stores the ticket,
+//! and later steps cannot fail, so no resource keeps the ticket of a waiter that never parks.
+//! [`begin`] is the first two steps in one call. Between `begin` and `park` the caller must not
+//! wait or yield.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -34,8 +35,7 @@ pub(crate) fn waiter() -> &'static Waiter {
     here().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter())
 }
 
-/// A caller that may wait. It keeps its baton until the wait has begun, and from then on until it
-/// parks.
+/// A caller that may wait. It cannot lose its scheduler's baton before it parks.
 pub(crate) struct AboutToWait {
     waiter: &'static Waiter,
     here: Option<Here>,
@@ -68,8 +68,8 @@ pub(crate) fn about_to_wait() -> AboutToWait {
     AboutToWait { waiter, here }
 }
 
-/// Does the same for a wait that ends only when others no longer use the caller's frame: it is
-/// never refused.
+/// Does what [`about_to_wait`] does and never panics. For a wait that cannot be refused, because
+/// other threads use the caller's stack frame until it ends.
 pub(crate) fn must_wait() -> AboutToWait {
     let here = here();
     let waiter = here.as_ref().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter());
@@ -91,8 +91,8 @@ pub(crate) fn begin(what: What) -> Ticket {
     about_to_wait().begin(what)
 }
 
-/// Calls application code between `begin` and `park`. If it tries to wait, to yield or to leave its
-/// scheduler, it is refused. Returns an error if it panicked.
+/// Calls application code between `begin` and `park`. That code panics if it tries to wait, to
+/// yield or to leave its scheduler. Returns an error if it panicked.
 pub(crate) fn while_begun(call: impl FnOnce()) -> std::thread::Result<()> {
     let here = here();
     here.iter().for_each(|scheduler| scheduler.note_begun(true));
@@ -101,7 +101,7 @@ pub(crate) fn while_begun(call: impl FnOnce()) -> std::thread::Result<()> {
     result
 }
 
-/// Parks the caller until its wait has ended; `deadline` in nanoseconds of the clock.
+/// Parks the caller until its wait has ended. `deadline` is in nanoseconds of the clock.
 #[inline]
 pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
     match here() {
@@ -110,8 +110,8 @@ pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
     }
 }
 
-/// Gives the other workers of this scheduler a turn. Returns when it is the caller's turn again; if
-/// no other worker can run, at once and without a system call.
+/// Gives the other workers of this scheduler a turn. Returns when the scheduler chooses the caller
+/// again. If no other worker can run, it returns immediately and without a system call.
 ///
 /// On a plain thread this is [`std::thread::yield_now`].
 ///
@@ -140,7 +140,7 @@ pub fn yield_if_due() -> bool {
     let now = clock::now();
     let due = scheduler.with(|core| {
         if core.quantum_began == 0 {
-            // The clock is not read at a switch; the first question after it starts the quantum.
+            // The clock is not read at a switch. The first call after a switch starts the quantum.
             core.quantum_began = now;
         }
         let due = now - core.quantum_began >= QUANTUM_NS;
@@ -155,7 +155,7 @@ pub fn yield_if_due() -> bool {
     due
 }
 
-/// Yields if the quantum is over, and fails if the work request was cancelled: for loops that
+/// Yields if the quantum is over, and fails if the work request was cancelled. For loops that
 /// should end early.
 ///
 /// # Errors
@@ -165,19 +165,21 @@ pub fn checkpoint() -> Result<(), WaitError> {
     if is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) }
 }
 
-/// Returns whether the work request that the caller carries out was cancelled, also while it is
-/// preemptive. Returns false on a plain thread.
+/// Returns whether the work request that the caller carries out was cancelled. Works also while the
+/// caller is preemptive. Returns false on a plain thread.
 pub fn is_cancelled() -> bool {
     worker_waiter().is_some_and(Waiter::is_cancelled)
 }
 
-/// Returns the calling worker, on its scheduler or preemptive.
+/// Returns the calling worker, whether it is on its scheduler or preemptive; `None` on a plain
+/// thread.
 fn worker_waiter() -> Option<&'static Waiter> {
     here().map(|scheduler| scheduler.current_waiter()).or_else(away)
 }
 
 /// Waits for this long; other workers run meanwhile. With [`Duration::MAX`] it waits until the work
-/// request is cancelled; on a plain thread and in preemptive code it then never ends.
+/// request is cancelled. On a plain thread and in preemptive code, where it cannot be cancelled, it
+/// then never returns.
 ///
 /// # Errors
 /// [`WaitError::Cancelled`] if the work request was cancelled meanwhile.
@@ -192,7 +194,7 @@ pub fn sleep(span: Duration) -> Result<(), WaitError> {
     sleep_as(WaitReason::SLEEP, span)
 }
 
-/// Does what [`sleep`] does, under a reason of the caller's own in views and statistics.
+/// Does what [`sleep`] does, but views and statistics show the caller's own `reason` for the wait.
 ///
 /// # Errors
 /// As [`sleep`].
@@ -210,10 +212,10 @@ pub fn sleep_as(reason: WaitReason, span: Duration) -> Result<(), WaitError> {
 
 /// Runs external code that may block or run long, without delaying the scheduler.
 ///
-/// The worker leaves its scheduler for the time of the call, and others run there meanwhile, in
-/// parallel with it. A thread worker runs `f` on its own thread. A fiber worker cannot leave its
-/// thread, so there `f` moves to a hidden scheduler of threads and the fiber waits: the two `Send`
-/// bounds are for that. On a plain thread, or inside another such call, `f` is just called.
+/// The worker leaves its scheduler for the time of the call, and other workers run there meanwhile,
+/// in parallel with `f`. A thread worker runs `f` on its own thread. A fiber worker cannot leave
+/// its thread, so `f` runs on a hidden scheduler of threads and the fiber waits; `F` and `R` are
+/// `Send` for that reason. On a plain thread, or inside another such call, this only calls `f`.
 ///
 /// # Panics
 /// With the panic of `f`, after the worker has rejoined its scheduler.
@@ -236,21 +238,21 @@ where
     scheduler::go_preemptive(reason, f)
 }
 
-/// Leaves the scheduler until the guard is dropped: [`go_preemptive`] for code that is no closure.
-/// The worker *couples* with its own kernel thread. Others run on the scheduler meanwhile.
+/// Leaves the scheduler until the guard is dropped: [`go_preemptive`] for code that is not one
+/// closure. The worker *couples* with its own kernel thread. Others run on the scheduler meanwhile.
 ///
-/// A worker with its own context runs on its own kernel thread as long as the guard lives, so this
-/// is for calls that are keyed to that thread and for calls that block. A thread worker runs on its
-/// thread as always. A panic drops the guard, too, and a guard that was forgotten ends with the
-/// request. On a plain thread, in a worker that is preemptive already, and within another guard,
-/// nothing happens.
+/// As long as the guard lives, a worker with its own context runs on its own kernel thread. So this
+/// is for calls that block, and for calls whose effect depends on the kernel thread. A thread
+/// worker stays on its thread. A panic drops the guard, too. A guard that was forgotten ends with
+/// the request. On a plain thread, in a worker that is preemptive already, and within another
+/// guard, the call does nothing.
 ///
 /// # Errors
 /// [`NeedsThread`] on a fiber worker, which has no kernel thread of its own: use [`go_preemptive`].
 ///
 /// # Panics
-/// In a completion routine, which must not wait, and in a closure that puts the caller's own wait
-/// into a queue.
+/// In a completion routine, which must not wait, and in a closure that runs between the beginning
+/// of the caller's wait and its parking.
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -267,7 +269,7 @@ pub fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
 }
 
 /// Runs external code that is known to be short without leaving the scheduler, because leaving
-/// costs more than the call. A call that takes longer than a quantum is counted in
+/// would cost more than the call. A call that takes longer than a quantum is counted in
 /// `short_overruns`.
 pub fn short_external_call<R>(f: impl FnOnce() -> R) -> R {
     scheduler::short_call(f)
@@ -289,8 +291,8 @@ pub fn worker_kind() -> Option<WorkerKind> {
     here().map(|scheduler| scheduler.options.kind)
 }
 
-/// Declares that the component that follows needs a kernel thread of its own, and so does not run
-/// on fiber workers.
+/// Declares that the component `component`, which the caller is about to use, needs a kernel thread
+/// of its own and so must not run on fiber workers.
 ///
 /// # Errors
 /// [`NeedsThread`] on a fiber worker; call it inside [`go_preemptive`], or use thread workers.
@@ -307,7 +309,7 @@ pub fn worker_id() -> Option<(usize, u32)> {
     Some((scheduler.index, scheduler.with(|core| core.current)))
 }
 
-/// Writes a sentence to stderr, unless the caller's node was told to write none; see
+/// Writes a sentence to stderr, unless the caller's node was built without warnings; see
 /// [`report::warn`].
 #[cold]
 pub(crate) fn warn(kind: report::Kind, text: std::fmt::Arguments<'_>) {
@@ -317,13 +319,14 @@ pub(crate) fn warn(kind: report::Kind, text: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Returns the user whose request the caller carries out; 0 for none.
+/// Returns the user whose request the caller carries out; 0 if there is none.
 pub(crate) fn user() -> crate::scheduler::request::UserId {
     worker_waiter().map_or(0, |waiter| waiter.record.view.user.load(Ordering::Relaxed))
 }
 
-/// Makes views show each worker that sleeps for a short lock. The worker cannot do that
-/// itself: such a lock may be taken while the lists are in use.
+/// Makes views show each worker that sleeps on a short lock. The function that is registered here
+/// only stores to one atomic, because such a lock may be taken while the scheduler's lists are
+/// borrowed.
 pub(crate) fn show_waits_for_short_locks() {
     let mark = |stuck_on_short_lock| {
         here()

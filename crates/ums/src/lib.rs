@@ -96,15 +96,15 @@ pub mod user {
 /// [`Node::serve`], which has an example.
 ///
 /// A [`Session`](serve::Session) suits a protocol of requests and answers on one socket, with many
-/// connections that are mostly idle: between two requests a connection has no worker, no stack and
-/// no buffer. The session is called when there is input, keeps its state in itself, and says what
-/// it waits for next; that can be only its own socket, a time, or a
-/// [`Resumer`](serve::Resumer). While it is called it may wait for anything.
+/// connections that are mostly idle. Between two requests a connection has no worker, no stack and
+/// no buffer: its state is in the session. The server calls the session when there is input. When
+/// the call returns, it says what the session waits for next: input on its own socket, a time, or a
+/// [`Resumer`](serve::Resumer). During the call the session may wait for anything.
 ///
-/// Take a task for each connection ([`net`], [`spawn`]) if the code is simpler when it blocks in
-/// the middle, or if a connection waits for several sockets at once, as in a proxy. Such a
-/// connection keeps a worker for each of its tasks, 4 to 10 KiB of memory each, even while it is
-/// idle.
+/// Use a task for each connection ([`net`], [`spawn`]) if the code is simpler when it blocks in the
+/// middle of a request, or if a connection waits for several sockets at once, as in a proxy. Such a
+/// connection keeps one worker for each of its tasks, even while it is idle: 4 to 10 KiB of memory
+/// each.
 pub mod serve {
     pub use crate::node::serve::{
         Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session,

@@ -1,7 +1,7 @@
-//! Counters: written by a scheduler's current worker, read by any thread at any time.
+//! Counters of a scheduler: its current worker writes them, and any thread reads them at any time.
 //!
-//! Each field has one writer (the baton's holder), so a write is a plain load and store, and a
-//! snapshot stops no thread. A snapshot may see some fields a moment older than others.
+//! Each field has one writer (the baton's holder), so adding is a plain load and a plain store. A
+//! snapshot stops no thread, so it may contain some fields in an older state than others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ macro_rules! counters {
         $(#[$sdoc])*
         #[derive(Default)]
         pub(crate) struct $live { $($(#[$doc])* pub $field: AtomicU64,)* }
-        /// A reading of a scheduler's counters.
+        /// A snapshot of a scheduler's counters.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct $snap { $($(#[$doc])* pub $field: u64,)* }
@@ -44,27 +44,29 @@ counters! {
         context_switches,
         /// How often the scheduler went to sleep because it had no work.
         idle_switches,
-        /// How long the scheduler had slept for lack of work when it last woke, in ticks of the
-        /// processor's clock.
+        /// The total time that the scheduler has slept for lack of work, as of its last waking, in
+        /// ticks of the processor's clock.
         idle_ticks,
-        /// When it went to sleep, in the same ticks; 0 while it is awake.
+        /// When the scheduler went to sleep, in the same ticks; 0 while it is awake.
         asleep_since,
         /// How often a worker went preemptive.
         preemptive_switches,
-        /// Context switches because a worker had ended its request. Switches because of a wait are
-        /// counted with its reason.
+        /// Context switches made because a worker had ended its request. Switches because of a wait
+        /// are counted with the reason of the wait.
         end_switches,
-        /// Context switches because a worker went preemptive.
+        /// Context switches made because a worker went preemptive.
         leave_switches,
-        /// Context switches that ended a worker or gave the scheduler to its standby.
+        /// Context switches made because a worker ended, or because the scheduler was handed to its
+        /// standby.
         other_switches,
-        /// The longest observed turn of a worker, in ticks of the processor's clock: from when it
-        /// was chosen until it waited, ended its request or let others run. Turns among workers
-        /// that only yield are not timed.
+        /// The longest observed turn of a worker, in ticks of the processor's clock: from when the
+        /// worker was chosen until it waited, ended its request or let others run. Turns among
+        /// workers that only yield are not timed.
         longest_turn,
-        /// The most choices in a row that left something behind which had been ready earlier.
+        /// The largest number of consecutive choices that passed over something that was ready
+        /// earlier.
         passed_over_max,
-        /// Yields of any kind, by which a monitor sees progress.
+        /// Yields of any kind. The monitor sees by them that the scheduler makes progress.
         yields,
         /// Turns: yields, waits and ends of requests.
         turns,
@@ -76,11 +78,11 @@ counters! {
         routines,
         /// I/O requests completed.
         io_completions,
-        /// Waits for files that took longer than `io::set_slow_after` says.
+        /// Waits for file I/O that took longer than the limit set by `io::set_slow_after`.
         slow_io,
-        /// Submissions to the system that held the scheduler up for longer than a quantum.
+        /// Submissions of I/O to the system that held the scheduler up for longer than a quantum.
         slow_submissions,
-        /// Requests refused because the work queue was full. Written from outside the baton.
+        /// Requests refused because the work queue was full. Written by threads without the baton.
         requests_refused,
         /// Requests taken from another scheduler's work queue.
         stolen,
@@ -90,39 +92,40 @@ counters! {
         workers_retired,
         /// How often a worker could not be created.
         failed_to_create_worker,
-        /// Workers created beyond the limit for the request of a user that holds a resource (rule
+        /// Workers created beyond the limit, for the request of a user that holds a resource (rule
         /// 7).
         reserve_workers,
         /// Requests that waited too long for a worker and were not carried out.
         queue_timeouts,
         /// When the timer list was last examined, in nanoseconds.
         last_timer_look,
-        /// How often a worker went preemptive by itself, at an interposed call that blocks.
+        /// How often a worker went preemptive automatically, in an interposed C library call that
+        /// blocks.
         undeclared_calls,
         /// How often the baton was taken from a worker that had blocked in a system call.
         undeclared_blocks,
-        /// How often it was taken from a worker that had blocked in a page fault.
+        /// How often the baton was taken from a worker that had blocked in a page fault.
         undeclared_faults,
         /// How often workers that waited to be chosen were allowed to run without the baton,
         /// because the scheduler waited for a lock that one of them may hold. Written by the
-        /// watchdog.
+        /// watchdog thread, not by the baton's holder.
         workers_lent,
-        /// Workers that the system did not allow to be watched for undeclared blocks.
+        /// Workers that the system did not allow the library to watch for undeclared blocks.
         unwatched_workers,
         /// Short external calls that took longer than a quantum.
         short_overruns,
-        /// The most workers that were preemptive at once.
+        /// The largest number of workers that were preemptive at the same time.
         preemptive_max,
     }
 }
 
-/// Adds to a counter that has one writer.
+/// Adds to a counter. The caller must be its only writer.
 #[inline]
 pub(crate) fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// Raises a counter that has one writer.
+/// Raises a counter to `to` if it is lower. The caller must be its only writer.
 #[inline]
 pub(crate) fn max(counter: &AtomicU64, to: u64) {
     if counter.load(Ordering::Relaxed) < to {
@@ -130,7 +133,7 @@ pub(crate) fn max(counter: &AtomicU64, to: u64) {
     }
 }
 
-/// Sets a counter that has one writer.
+/// Sets a counter. The caller must be its only writer.
 #[inline]
 pub(crate) fn set(counter: &AtomicU64, to: usize) {
     counter.store(to as u64, Ordering::Relaxed);

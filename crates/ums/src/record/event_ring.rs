@@ -1,16 +1,17 @@
-//! The event ring: the last events of a scheduler, for traces and for the moment after a crash.
+//! The event ring: the last events of a scheduler, for traces and for a report after a crash.
 //!
 //! ```text
 //!   record -> [ at | what ] [ at | what ] ... 1024 places, the oldest is overwritten
 //!                              ^ head
 //! ```
 //!
-//! The baton's holder writes with plain stores, so a record costs a reading of the processor's
-//! counter and three stores. Readers copy everything and keep what cannot have been overwritten
-//! meanwhile. A scheduler without a ring costs one test of a null pointer.
+//! The baton's holder writes with plain stores, so a record costs a read of the processor's time
+//! counter and three stores. A reader copies all records, and then drops those that the writer may
+//! have overwritten during the copy. For a scheduler without a ring, an event costs one test of a
+//! null pointer.
 //!
-//! Rings live in a pool, so a signal handler can read those that are in use without a lock
-//! ([`in_use`]).
+//! Rings live in a pool that never frees them, so a signal handler can read the rings in use
+//! without a lock ([`in_use`]).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -29,10 +30,10 @@ pub enum RingEvent {
     Switch = 1,
     /// The worker began to wait; the detail is the reason's number.
     Wait,
-    /// The worker's wait was ended here; the detail is the number of the scheduler that it belongs
-    /// to, which may be another.
+    /// The worker ended the wait of another worker; the detail is the number of that worker's
+    /// scheduler, which may be another one.
     Wake,
-    /// The worker arrived through the inbox: its wait was ended elsewhere.
+    /// The worker arrived through the inbox, because its wait was ended on another thread.
     Arrive,
     /// The worker went preemptive; the detail is the reason's number.
     Leave,
@@ -51,7 +52,7 @@ pub enum RingEvent {
     Steal,
     /// The scheduler went to sleep.
     Sleep,
-    /// It woke up.
+    /// The scheduler woke up.
     Awake,
 }
 
@@ -98,7 +99,7 @@ const WORKER_BITS: u32 = 24;
 
 /// The last events of one scheduler.
 pub(crate) struct Ring {
-    /// How many records were ever written.
+    /// The number of records written since the ring was taken.
     head: AtomicU64,
     places: Box<[Place; RING_RECORDS]>,
     /// The scheduler's number.
@@ -121,16 +122,16 @@ pub(crate) fn in_use() -> impl Iterator<Item = (u32, &'static Ring)> {
 
 struct Place {
     at: AtomicU64,
-    /// The event in the top byte, the worker below it, then the detail.
+    /// The event in the top byte, the worker's number below it, then the detail.
     what: AtomicU64,
 }
 
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    /// How many were written before it.
+    /// The number of records written before this one.
     pub number: u64,
-    /// In ticks.
+    /// The time, in ticks of the clock.
     pub at: u64,
     pub event: RingEvent,
     pub worker: u32,
@@ -149,7 +150,7 @@ impl Ring {
         }
     }
 
-    /// Takes an empty ring for the scheduler of this number.
+    /// Takes an empty ring from the pool, for the scheduler with this number.
     pub fn take(scheduler: u32) -> &'static Ring {
         RINGS.take(Ring::new, |ring| {
             ring.head.store(0, Ordering::Relaxed);
@@ -157,16 +158,16 @@ impl Ring {
         })
     }
 
-    /// Gives the ring back, because its scheduler has ended.
+    /// Returns the ring to the pool, because its scheduler has ended.
     pub fn give_back(&'static self) {
         RINGS.give_back(self);
     }
 
-    /// Records an event that happens now. Baton holder only.
+    /// Records an event that happens now. Only the baton's holder calls this.
     #[inline]
     pub fn record(&self, event: RingEvent, worker: u32, detail: u32) {
         let head = self.head.load(Ordering::Relaxed);
-        // A reader that sees any of what follows sees this head.
+        // A reader that sees one of the stores below sees this head, too.
         fence(Ordering::Release);
         let place = &self.places[head as usize % RING_RECORDS];
         let worker = worker & ((1 << WORKER_BITS) - 1);
@@ -182,14 +183,15 @@ impl Ring {
         let first = head.saturating_sub(RING_RECORDS as u64);
         let copies: Vec<_> = (first..head).map(|number| self.look(number)).collect();
         fence(Ordering::Acquire);
-        // The writer may be in the middle of the record after the head, which is not kept either.
+        // The writer may be writing the record after the head. The record in whose place that one
+        // is written is dropped, too.
         let now = self.head.load(Ordering::Relaxed) + 1;
         let kept = now.saturating_sub(RING_RECORDS as u64);
         copies.into_iter().flatten().filter(|record| record.number >= kept).collect()
     }
 
-    /// Returns the last `count` records, the oldest first, one at a time. Async-signal-safe. If the
-    /// scheduler runs meanwhile, a record may have been overwritten by a newer one.
+    /// Returns the last `count` records one at a time, the oldest first. Async-signal-safe. If the
+    /// scheduler runs meanwhile, a newer record may have overwritten the expected one.
     pub fn last(&self, count: u64) -> impl Iterator<Item = Recorded> + '_ {
         let head = self.head.load(Ordering::Acquire);
         (head.saturating_sub(count)..head).filter_map(|number| self.look(number))
@@ -223,7 +225,7 @@ mod tests {
             ring.record(RingEvent::ALL[n as usize % 13], n, u32::MAX - n);
         }
         let all = ring.read();
-        // The oldest might be overwritten at this moment.
+        // The oldest record is dropped, because the writer could be overwriting it.
         assert_eq!(all.len(), RING_RECORDS - 1);
         for (record, n) in all.iter().zip(3000 - all.len() as u32..) {
             assert_eq!((record.worker, record.detail), (n, u32::MAX - n));

@@ -1,17 +1,17 @@
 //! A frame: one function of a backtrace, as reports show it.
 //!
-//! The monitor's `unwind.rs` finds frames and names them; this file has the result, and says which
-//! frames are the application's.
+//! The monitor's `unwind.rs` finds the frames of a backtrace and their names. This file has the
+//! resulting type, and decides which frames belong to the application.
 
-/// A function that a thread or worker is in, or was in.
+/// A function that a thread or worker is in, or was in when its backtrace was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
-    /// Its name, or its address where that has none.
+    /// The function's name, or its address if the name is not known.
     pub name: String,
-    /// File and line, if they are known.
+    /// The source file and line, if they are known.
     pub place: Option<String>,
-    /// Whether it is in the C library, the loader or the kernel's page of calls.
+    /// Whether the function is in the C library, the loader or the kernel's vDSO page.
     system: bool,
 }
 
@@ -21,13 +21,13 @@ impl Frame {
         Frame { name, place, system: false }
     }
 
-    /// Sets whether it is in an object file of the system.
+    /// Sets whether the function is in an object file of the system.
     pub(crate) fn in_system(self, system: bool) -> Frame {
         Frame { system, ..self }
     }
 
-    /// Returns whether its code is neither the application's nor that of a library which the
-    /// application chose.
+    /// Returns whether the function is part of the foundation: neither the application's code, nor
+    /// that of a library which the application chose.
     fn is_foundation(&self) -> bool {
         const CRATES: [&str; 12] = [
             "core",
@@ -51,11 +51,12 @@ impl Frame {
             path.split_once("::").map(|(first, _)| first.to_owned())
         };
         let name = self.name.as_str();
-        // An implementation for a type parameter is the trait's.
+        // In `<T as Trait>::f`, where `T` is a type parameter, the crate of the trait counts.
         let (owner, of_trait) = name.split_once(" as ").unwrap_or((name, name));
         match of(owner).or_else(|| of(of_trait)) {
             Some(first) => CRATES.contains(&first.as_str()),
-            // A name without a path is C's. Compilers call these by themselves.
+            // A name without `::` is that of a C function. Compilers insert calls of the ones
+            // below.
             None => {
                 let helps = ["0x", "__", "ums_", "rust_", "_Unwind", "_start", "mem", "bcmp"];
                 self.system || helps.iter().any(|start| name.starts_with(start))
@@ -71,13 +72,13 @@ impl std::fmt::Display for Frame {
     }
 }
 
-/// Returns the frames of the application's code: without those in which the library parked the
-/// worker, and those in which it called the request.
+/// Returns the frames of the application's code: all without the inner ones, in which the library
+/// parked the worker, and without the outer ones, in which the library called the request.
 pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
     let path = |frame: &Frame| frame.name.trim_start_matches('<').to_owned();
     let is = |frame: &Frame, of: &[&str]| of.iter().any(|start| path(frame).starts_with(start));
     let is_machine = |frame: &Frame| {
-        // A name without a path is the C library's.
+        // A name without `::` is that of a C library function.
         is(frame, &["ums::", "fiber::", "context::", "corosensei::"])
             || is(frame, &["core::", "std::", "alloc::", "rustix::", "io_uring::", "0x"])
             || !frame.name.contains("::")
@@ -86,7 +87,8 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
         |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "context::", "corosensei::"]);
     let is_main = |frame: &Frame| frame.name.contains("worker_main");
     let end = all.iter().position(is_main).unwrap_or(all.len());
-    // From the outside first: what the application calls may be this library's, too.
+    // Counted from the outside, because a function that the application calls may be in the same
+    // modules.
     let called = ["ums::scheduler::", "ums::os::entry::", "ums::task::"];
     let ours = [&called[..], &["ums::node::serve::", "ums::node::user::"]].concat();
     let glue = [&ours[..], &["core::", "std::"]].concat();
@@ -104,8 +106,9 @@ pub(crate) fn guilty(all: &[Frame]) -> Option<&Frame> {
     all.iter().find(|frame| !frame.is_foundation())
 }
 
-/// Returns the return addresses of the callers of `noticing`, a function that is not inlined, the
-/// innermost first. If its frame cannot be told from others, returns those of all active functions.
+/// Returns the return addresses of the callers of `noticing`, the innermost first. `noticing` must
+/// be a function that is not inlined. If its frame cannot be identified, returns the addresses of
+/// all active functions.
 pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
     let (mut addresses, mut inner) = (Vec::new(), None);
     backtrace::trace(|frame| {

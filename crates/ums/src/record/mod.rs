@@ -1,7 +1,7 @@
 //! What is noted while schedulers run: reasons of waits, counters, times, events and messages.
 //!
-//! Everything here is written on the schedulers' paths and read from anywhere else. It knows no
-//! worker, no scheduler and no wait.
+//! Schedulers write these records as they run; any thread may read them. Nothing in this room uses
+//! workers, schedulers or waits.
 
 pub(crate) mod counters;
 pub(crate) mod event_ring;

@@ -1,23 +1,23 @@
-//! Why a worker waits: every wait has a reason, unique and printable.
+//! Wait reasons: why a worker waits. Every wait has a reason, which is unique and printable.
 //!
-//! A reason is a small number with a name; statistics are tables indexed by it. The built-in ones
-//! are constants; an application adds its own with [`WaitReason::register`], for instance one for
-//! each kind of external call that goes preemptive. Names are upper case with underscores, as in
-//! the wait statistics of the original.
+//! A reason is a small number with a name; statistics are tables indexed by the number. The
+//! built-in reasons are constants. An application adds its own with [`WaitReason::register`], for
+//! instance one for each kind of external call that goes preemptive. Names are upper case with
+//! underscores, as in the wait statistics of the original.
 
 use crate::os::lock::Lock;
 
-/// How many reasons a process can have, built in and registered.
+/// How many reasons a process can have, built-in and registered ones together.
 pub const REASONS_MAX: usize = 128;
 
-/// What kind of thing is waited for.
+/// The kind of thing that a wait is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitClass {
-    /// Something that another worker or the device holds.
+    /// Something that another worker or a device holds.
     Resource,
-    /// Work, in an idle worker's wait.
+    /// Work: the wait of an idle worker.
     Queue,
-    /// Code outside the scheduler's control; the worker may well be running.
+    /// Code outside the scheduler's control. The worker may be running during such a wait.
     External,
 }
 
@@ -38,59 +38,59 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Running again after a yield.
+    /// The wait of a worker that has yielded, until it runs again.
     SCHEDULER_YIELD Resource;
-    /// A request waiting for a worker.
+    /// The wait of a request for a worker.
     THREADPOOL Queue;
-    /// `sleep`.
+    /// A call of `sleep`.
     SLEEP Queue;
-    /// A mutex.
+    /// A wait for a mutex.
     MUTEX Resource;
-    /// A reader of a reader-writer lock.
+    /// The wait of a reader for a reader-writer lock.
     RWLOCK_SHARED Resource;
-    /// A writer of a reader-writer lock.
+    /// The wait of a writer for a reader-writer lock.
     RWLOCK_EXCLUSIVE Resource;
-    /// A condition variable.
+    /// A wait for a condition variable.
     CONDVAR Resource;
-    /// A semaphore.
+    /// A wait for a semaphore.
     SEMAPHORE Resource;
-    /// An event.
+    /// A wait for an event.
     EVENT Resource;
-    /// A barrier.
+    /// A wait for a barrier.
     BARRIER Resource;
-    /// Initialisation by another worker.
+    /// A wait for initialisation by another worker.
     ONCE Resource;
-    /// Room in a channel.
+    /// A wait for room in a channel.
     CHANNEL_SEND Resource;
-    /// A message from a channel.
+    /// A wait for a message from a channel.
     CHANNEL_RECEIVE Resource;
-    /// The end of a spawned task.
+    /// A wait for the end of a spawned task.
     JOIN Resource;
-    /// Input from a socket.
+    /// A wait for input from a socket.
     NETWORK_READ Resource;
-    /// Room in a socket.
+    /// A wait for room in a socket's send buffer.
     NETWORK_WRITE Resource;
-    /// A new connection.
+    /// A wait for a new connection.
     NETWORK_ACCEPT Resource;
-    /// A connection being made.
+    /// A wait for a connection that is being made.
     NETWORK_CONNECT Resource;
-    /// A read or write of a file, and any I/O request that has no reason of its own.
+    /// A read or write of a file, and any I/O request without a reason of its own.
     IO_COMPLETION Resource;
-    /// An operation on a file that the file helpers do: opening, growing, directories.
+    /// An operation on a file that a file helper thread does: opening, growing, directories.
     ASYNC_IO_COMPLETION Resource;
-    /// The arrival of written data on the disk: `fsync`, `fdatasync`.
+    /// A wait until written data is on the disk: `fsync`, `fdatasync`.
     WRITELOG Resource;
-    /// A lock on a database, held by a user.
+    /// A wait for a lock on a database, which a user holds.
     LCK_M_X Resource;
-    /// A place among the workers that may be preemptive at once.
+    /// A wait to become preemptive, because the number of preemptive workers is limited.
     PREEMPTIVE_CAP Queue;
-    /// External code without a reason of its own.
+    /// External code, without a reason of its own.
     PREEMPTIVE_EXTERNAL External;
-    /// Name resolution.
+    /// External code that resolves a name.
     PREEMPTIVE_RESOLVE External;
-    /// Another process.
+    /// External code that waits for another process.
     PREEMPTIVE_PROCESS External;
-    /// A wait that the application gave no reason.
+    /// A wait for which the application gave no reason.
     OTHER Resource;
 }
 
@@ -113,11 +113,11 @@ pub(crate) static BUILT_IN_NAMES: [[u8; NAME_MAX]; BUILT_IN.len()] = {
 static REGISTERED: Lock<Vec<(&'static str, WaitClass)>> = Lock::new(Vec::new());
 
 impl WaitReason {
-    /// Returns the reason of this name, which is made on first use.
+    /// Returns the reason with this name. The first call with a name creates the reason.
     ///
     /// # Panics
-    /// If the process would have more than [`REASONS_MAX`] reasons: name kinds of waits, not single
-    /// waits.
+    /// If the process would have more than [`REASONS_MAX`] reasons. So register kinds of waits, not
+    /// single waits.
     ///
     /// ```
     /// use ums::WaitReason;
@@ -142,17 +142,18 @@ impl WaitReason {
         WaitReason((BUILT_IN.len() + at) as u16)
     }
 
-    /// Returns its name, as statistics show it.
+    /// Returns the reason's name, as statistics show it.
     pub fn name(self) -> &'static str {
         self.entry().0
     }
 
-    /// Returns its name if it is built in, without the lock that a signal handler must not take.
+    /// Returns the reason's name if it is built in. Takes no lock, because a signal handler calls
+    /// this.
     pub(crate) fn name_if_built_in(self) -> &'static str {
         BUILT_IN.get(self.index()).map_or("(registered)", |(name, _)| name)
     }
 
-    /// Returns its class.
+    /// Returns the reason's class.
     pub fn class(self) -> WaitClass {
         self.entry().1
     }
@@ -163,7 +164,7 @@ impl WaitReason {
         (0..(BUILT_IN.len() + registered) as u16).map(WaitReason)
     }
 
-    /// Returns its index in a table of [`REASONS_MAX`] rows.
+    /// Returns the reason's index in a table of [`REASONS_MAX`] rows.
     #[inline]
     pub fn index(self) -> usize {
         self.0 as usize

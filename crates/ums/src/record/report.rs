@@ -1,5 +1,5 @@
-//! Sentences for stderr: the one way in which this library writes messages to the operator of the
-//! program.
+//! Messages to the operator of the program. All sentences that this library writes to stderr are
+//! written here.
 //!
 //! ```text
 //! let sentence = format_args!("scheduler '{name}' could not create a worker: {error}");
@@ -7,18 +7,19 @@
 //! ums: scheduler '0' could not create a worker: out of memory (3 like it were left out)
 //! ```
 //!
-//! *How to use it.* A sentence says what is wrong and what to do about it. It has no `ums: ` and no
-//! newline; both are added. A caller with a scheduler uses `Scheduler::warn`, because the node may
-//! have been built with [`warnings(false)`](crate::Builder::warnings). [`last_words`] is for a
-//! process that is about to abort: it has no limit and cannot be turned off.
+//! *How to use it.* A sentence says what is wrong and what to do about it. The caller adds neither
+//! `ums: ` nor a newline; this file adds both. A caller with a scheduler uses `Scheduler::warn`,
+//! because the node may have been built with [`warnings(false)`](crate::Builder::warnings).
+//! [`last_words`] is for a process that is about to abort: it has no rate limit and cannot be
+//! turned off.
 //!
-//! *What it guarantees.* It never panics, allocates or takes a lock, whatever stderr is, so that it
-//! can be called anywhere, with a scheduler's baton and in the middle of a turn. It never waits: a
-//! sentence that stderr does not take at once is left out. A sentence is one `write`, and is cut at
-//! [`LENGTH_MAX`] bytes. Of each [`Kind`] one sentence is written in [`PAUSE_NS`]; the next one
-//! says how many were left out before it.
+//! *What it guarantees.* It never panics, allocates or takes a lock, so it can be called anywhere:
+//! by the holder of a scheduler's baton, and in the middle of a turn. It never waits: a sentence
+//! that stderr does not accept immediately is left out. A sentence is one `write`, and is cut at
+//! [`LENGTH_MAX`] bytes. In any [`PAUSE_NS`], one sentence of each [`Kind`] is written; the next
+//! one says how many were left out before it.
 //!
-//! In a simulated world nothing is written, because a campaign runs thousands of worlds.
+//! In a simulation nothing is written, because a campaign runs thousands of simulated worlds.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,33 +28,33 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::os::clock;
 
-/// Longer sentences are cut. A pipe takes this much in one piece.
+/// Longer sentences are cut. A pipe accepts this many bytes in one piece.
 const LENGTH_MAX: usize = 1024;
-/// How long no other sentence of a kind is written after one was: 10 s.
+/// The pause between two sentences of one kind: 10 s.
 const PAUSE_NS: u64 = 10_000_000_000;
 
-/// The subject of a sentence. Each kind has a limit of its own.
+/// The subject of a sentence. Each kind has its own rate limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// The system refused a worker, or another thread.
     NoWorker,
-    /// A scheduler has as many workers as it may.
+    /// A scheduler has as many workers as it is allowed to have.
     WorkerLimit,
-    /// Every worker waits, and requests wait too.
+    /// Every worker waits, and requests wait for a worker.
     Standstill,
-    /// The system refused a descriptor.
+    /// The system refused a file descriptor.
     Descriptors,
     /// A worker does not yield.
     Stall,
-    /// Application code panicked, and the panic ended there.
+    /// Application code panicked, and the library caught the panic.
     Panicked,
-    /// An option could not be followed.
+    /// An option could not be applied.
     Setup,
 }
 
-/// When sentences of a kind may be written.
+/// The rate limit of one kind of sentences.
 struct Gate {
-    /// Until when nothing is written.
+    /// The time until which no sentence of this kind is written.
     closed_until: AtomicU64,
     left_out: AtomicU64,
 }
@@ -63,7 +64,7 @@ impl Gate {
         Gate { closed_until: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Returns whether a sentence may pass now; of several callers at once, one gets true.
+    /// Returns whether a sentence may be written now. Of several callers at once, one gets true.
     fn passes(&self, now: u64) -> bool {
         let until = self.closed_until.load(Ordering::Relaxed);
         let next = now.saturating_add(PAUSE_NS);
@@ -92,13 +93,13 @@ impl Gate {
 
 static GATES: [Gate; 7] = [const { Gate::open() }; 7];
 
-/// Returns whether a sentence of this kind would be left out now: then its caller need not gather
-/// what it would say.
+/// Returns whether a sentence of this kind would be left out now, so that a caller can avoid the
+/// work of composing it.
 pub(crate) fn is_closed(kind: Kind) -> bool {
     clock::now() < GATES[kind as usize].closed_until.load(Ordering::Relaxed)
 }
 
-/// Writes a sentence to stderr, unless one of its kind was written a moment ago.
+/// Writes a sentence to stderr, unless one of its kind was written less than [`PAUSE_NS`] ago.
 #[cold]
 pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
     if crate::os::sim::is_here() {
@@ -107,13 +108,14 @@ pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
     GATES[kind as usize].tell(clock::now(), text, write_now);
 }
 
-/// Writes the last sentence of this process.
+/// Writes the last sentence of this process, which is about to abort.
 #[cold]
 pub(crate) fn last_words(text: fmt::Arguments<'_>) {
     write_now(Line::of(text).bytes());
 }
 
-/// Writes to stderr what it takes at once. Returns false if it takes nothing, or is closed.
+/// Writes to stderr if that accepts the bytes immediately. Returns whether all of them were
+/// written.
 fn write_now(bytes: &[u8]) -> bool {
     let stderr = std::io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -124,7 +126,7 @@ fn write_now(bytes: &[u8]) -> bool {
         && rustix::io::write(&stderr, bytes).is_ok_and(|n| n == bytes.len())
 }
 
-/// A sentence in the caller's frame.
+/// A sentence, composed in the caller's stack frame.
 struct Line {
     text: [u8; LENGTH_MAX],
     len: usize,
@@ -133,7 +135,7 @@ struct Line {
 impl Line {
     fn of(text: fmt::Arguments<'_>) -> Line {
         let mut line = Line { text: [0; LENGTH_MAX], len: 0 };
-        // What does not fit is cut.
+        // The part that does not fit is cut off.
         let _ = write!(line, "ums: {text}");
         line.text[line.len] = b'\n';
         line.len += 1;
@@ -147,7 +149,7 @@ impl Line {
 
 impl fmt::Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // One place is kept for the newline.
+        // One byte is reserved for the newline.
         let room = LENGTH_MAX - 1 - self.len;
         let taken = text.len().min(room);
         self.text[self.len..self.len + taken].copy_from_slice(&text.as_bytes()[..taken]);

@@ -1,8 +1,9 @@
-//! Wait statistics: how often, how long and for what workers waited, kept three times.
+//! Wait statistics: how often, how long and for what workers waited. They are kept three times.
 //!
 //! * By scheduler and reason, in a [`WaitTable`]: written by the baton's holder with plain stores.
-//! * By request, in [`RequestWaits`]: the same, beside the waiter that carries the request out.
-//! * By user, in an [`Account`]: the sum of the user's requests, added when each ends.
+//! * By request, in [`RequestWaits`]: written with plain stores, too, by the worker that carries
+//!   the request out; they are part of its waiter.
+//! * By user, in an [`Account`]: the sums over the user's requests, added when a request ends.
 //!
 //! ```text
 //!   a wait ends ----> row of its reason (scheduler)      one writer, no lock
@@ -10,12 +11,14 @@
 //!   the request ends                                  +--> the user's account: a short lock
 //! ```
 //!
-//! Times are ticks until they are read. A wait also falls into a bucket by its length in
-//! nanoseconds: bucket 0 is below 1024 ns, each further one twice as wide, the last has no end.
+//! Times are in ticks of the clock until they are read. Each wait is also counted in a bucket by
+//! its length in nanoseconds: bucket 0 is for waits below 1024 ns, each further bucket is twice as
+//! wide, and the last has no upper end.
 //!
-//! A reset does not change the counts, because their writer may be counting at that moment: it
-//! notes them, and readers subtract the noted values. Only the longest wait is set to zero, which
-//! is right in either order of the stores: the writer stores only a wait that has just ended.
+//! A reset does not change the counts, because their writer may be counting at that moment. It
+//! stores a copy of them, which readers subtract. Only the longest wait is set to zero. That is
+//! safe, because the only value that the writer may store at the same time is the length of a wait
+//! that has just ended.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -27,22 +30,22 @@ use crate::record::reason::{REASONS_MAX, WaitReason};
 /// How many buckets a histogram of waits has.
 pub const WAIT_BUCKETS: usize = 28;
 
-/// The first bucket holds what is shorter than two to this power, in nanoseconds.
+/// The first bucket holds waits shorter than two to this power, in nanoseconds.
 const FIRST_BITS: u32 = 10;
 
-/// Returns the bucket of a wait of this length.
+/// Returns the bucket for a wait of this length, in nanoseconds.
 #[inline]
 fn bucket(ns: u64) -> usize {
     ((u64::BITS - (ns >> FIRST_BITS).leading_zeros()) as usize).min(WAIT_BUCKETS - 1)
 }
 
-/// Returns where a bucket of a wait histogram ends, in nanoseconds: each wait in it was shorter.
-/// Returns None for the last bucket, which has no end.
+/// Returns the upper end of a bucket of a wait histogram, in nanoseconds: each wait in the bucket
+/// was shorter. Returns `None` for the last bucket, which has no end.
 pub fn wait_bucket_end(bucket: usize) -> Option<u64> {
     (bucket + 1 < WAIT_BUCKETS).then(|| 1 << (FIRST_BITS as usize + bucket))
 }
 
-/// Wait statistics of one reason, in ticks until they are read.
+/// Wait statistics for one reason. Times are in ticks.
 #[derive(Default)]
 pub(crate) struct WaitRow {
     pub begun: AtomicU64,
@@ -50,12 +53,12 @@ pub(crate) struct WaitRow {
     total: AtomicU64,
     max: AtomicU64,
     signal: AtomicU64,
-    /// Waits for which another worker got the baton.
+    /// Waits during which another worker got the baton.
     pub switches: AtomicU64,
     buckets: [AtomicU64; WAIT_BUCKETS],
 }
 
-/// A reading of a [`WaitRow`], or a sum of several.
+/// A snapshot of a [`WaitRow`], or a sum of several.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct WaitSum {
     pub begun: u64,
@@ -68,7 +71,7 @@ pub(crate) struct WaitSum {
 }
 
 impl WaitRow {
-    /// Counts a wait that has ended. Baton holder only.
+    /// Counts a wait that has ended. Only the baton's holder calls this.
     #[inline]
     pub fn ended(&self, total: u64, signal: u64) {
         add(&self.count, 1);
@@ -93,13 +96,13 @@ impl WaitRow {
 }
 
 impl WaitSum {
-    /// Adds another scheduler's reading.
+    /// Adds the snapshot of another scheduler.
     pub fn and(&mut self, other: &WaitSum) {
         self.combine(other, u64::wrapping_add);
         self.max = self.max.max(other.max);
     }
 
-    /// Subtracts an earlier reading. The longest wait is no sum, and is kept.
+    /// Subtracts an earlier snapshot. The longest wait is not a sum, so it is not changed.
     fn since(&mut self, before: &WaitSum) {
         self.combine(before, u64::saturating_sub);
     }
@@ -120,10 +123,10 @@ impl WaitSum {
     }
 }
 
-/// Wait statistics of one scheduler, a row for each reason.
+/// Wait statistics of one scheduler, with a row for each reason.
 pub(crate) struct WaitTable {
     rows: Box<[WaitRow]>,
-    /// The rows as they were at the last reset; empty before the first.
+    /// A copy of the rows at the last reset; empty before the first.
     before: Lock<Vec<WaitSum>>,
 }
 
@@ -148,7 +151,7 @@ impl WaitTable {
         sum
     }
 
-    /// Starts to count from zero again.
+    /// Makes all later reads count from now on.
     pub fn reset(&self) {
         let mut before = self.before.lock();
         *before = self.rows.iter().map(WaitRow::read).collect();
@@ -156,10 +159,11 @@ impl WaitTable {
     }
 }
 
-/// How many reasons a request counts apart; later ones share the last place, as `OTHER`.
+/// How many reasons a request counts separately. All further reasons share the last place, as
+/// `OTHER`.
 const PLACES: usize = 6;
 
-/// What one request has waited for. One writer: the worker that carries it out.
+/// What one request has waited for. The only writer is the worker that carries the request out.
 #[derive(Default)]
 pub(crate) struct RequestWaits {
     used: AtomicU32,
@@ -196,7 +200,7 @@ impl Place {
 }
 
 impl RequestWaits {
-    /// Clears it, because a request begins.
+    /// Clears the counts, because a request begins.
     pub fn clear(&self) {
         self.used.store(0, Ordering::Relaxed);
     }
@@ -230,14 +234,14 @@ impl RequestWaits {
         self.used.store(used as u32 + 1, Ordering::Release);
     }
 
-    /// Returns what it has waited for so far.
+    /// Returns what the request has waited for so far, one item for each reason.
     pub fn read(&self) -> impl Iterator<Item = ReasonSum> + '_ {
         let used = self.used.load(Ordering::Acquire) as usize;
         self.places[..used].iter().map(Place::read)
     }
 }
 
-/// Waits of one request or user for one reason, in ticks.
+/// Waits of one request or user for one reason. Times are in ticks.
 #[derive(Clone, Copy)]
 pub(crate) struct ReasonSum {
     pub reason: WaitReason,
@@ -247,20 +251,20 @@ pub(crate) struct ReasonSum {
     pub signal: u64,
 }
 
-/// The sums over a user's finished requests; times in ticks.
+/// The sums over a user's requests that have ended. Times are in ticks.
 #[derive(Default)]
 pub(crate) struct Account(Lock<Sums>);
 
-/// A reading of an [`Account`].
+/// A snapshot of an [`Account`].
 #[derive(Clone, Default)]
 pub(crate) struct Sums {
     /// Requests that have ended.
     pub requests: u64,
-    /// Their time without a worker.
+    /// The sum of their times in the work queue.
     pub queued: u64,
     /// The longest of these times.
     pub queued_max: u64,
-    /// Their time with a worker.
+    /// The sum of their times with a worker.
     pub elapsed: u64,
     /// What they waited for.
     pub waits: Vec<ReasonSum>,
@@ -287,12 +291,12 @@ impl Account {
         }
     }
 
-    /// Returns a reading.
+    /// Returns a snapshot.
     pub fn read(&self) -> Sums {
         self.0.lock().clone()
     }
 
-    /// Starts to count from zero again.
+    /// Sets all sums to zero.
     pub fn reset(&self) {
         *self.0.lock() = Sums::default();
     }

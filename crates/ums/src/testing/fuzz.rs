@@ -1,7 +1,8 @@
-//! What fuzzers, and tests with fewer inputs, run on the scheduler's lists: bytes become a sequence
-//! of operations, and a plain model says what the result must be.
+//! Fuzz targets for the scheduler's lists, which tests also run with fewer inputs. A target turns
+//! bytes into a sequence of operations, and compares the lists with a simple model after each.
 //!
-//! Not part of the API: it exists in tests and with the feature `fuzz`, for the targets in `fuzz/`.
+//! Not part of the API: it exists only in tests and with the feature `fuzz`, for the targets in
+//! `fuzz/`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,7 +29,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Checks a timer list against a sorted map while timers are set, cancelled and waited for.
+/// Checks a timer list against a sorted map, while timers are set, cancelled and expire.
 pub fn timers(data: &[u8]) {
     let (mut bytes, mut now) = (Bytes(data), 1_u64 << 40);
     let mut list = TimerList::new(now);
@@ -38,7 +39,7 @@ pub fn timers(data: &[u8]) {
         match step % 4 {
             0 | 1 => {
                 let Some(span) = bytes.number() else { break };
-                // A deadline may have passed.
+                // The deadline may have passed already.
                 let deadline = now.saturating_add(span).saturating_sub(u64::from(step));
                 model.insert((deadline, next), list.insert(deadline, next));
                 next += 1;
@@ -55,7 +56,7 @@ pub fn timers(data: &[u8]) {
                 now = now.saturating_add(span);
                 let mut expired = Vec::new();
                 list.expire(now, |item| expired.push(item));
-                // The last nanosecond of the clock has no successor.
+                // No nanosecond follows the last one of the clock.
                 let later = now.checked_add(1).map(|after| model.split_off(&(after, 0)));
                 let due = std::mem::replace(&mut model, later.unwrap_or_default());
                 let due: Vec<u32> = due.into_keys().map(|(_, item)| item).collect();
@@ -102,7 +103,7 @@ struct Model {
     yielded: VecDeque<u32>,
     waiting: VecDeque<u32>,
     current: Option<u32>,
-    /// Workers whose wait has ended and that have not run since.
+    /// Workers whose wait has ended and that have not run since then.
     waited: Vec<u32>,
     apart: bool,
 }
@@ -182,7 +183,7 @@ mod kept;
 
 #[cfg(test)]
 mod tests {
-    /// Runs some thousand sequences, the same each time.
+    /// Runs `target` with 6000 pseudo-random sequences, the same ones in each run.
     fn many(target: fn(&[u8])) {
         let mut word = 0x9E37_79B9_7F4A_7C15_u64;
         for length in 0..6000 {

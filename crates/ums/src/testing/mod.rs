@@ -1,8 +1,8 @@
-//! What the tests of the behaviours read: lists, states and limits, without changing them.
+//! What tests read of a node: lists, states and limits. Reading changes nothing.
 //!
-//! Not part of the API, and hidden from its documentation. There are two views: [`lists`] is exact,
-//! because the calling worker holds the baton; [`scheduler`] reads from outside, and may be
-//! slightly out of date.
+//! This module is not part of the API, and hidden from its documentation. There are two views.
+//! [`lists`] is exact, because the calling worker holds the baton. [`scheduler`] reads from
+//! outside, so its result may be slightly out of date.
 
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
@@ -103,7 +103,7 @@ pub fn lists() -> Lists {
     })
 }
 
-/// Returns the numbers on a list, front to back.
+/// Returns the workers' numbers on a list, front to back.
 pub(crate) fn on<S>(list: List, workers: &mut Workers<S>) -> Vec<u32> {
     let (mut at, mut out) = (list.head, Vec::new());
     while at != NOBODY {
@@ -114,9 +114,9 @@ pub(crate) fn on<S>(list: List, workers: &mut Workers<S>) -> Vec<u32> {
     out
 }
 
-/// Puts a request on the I/O list of the caller's scheduler that completes when the descriptor is
-/// readable, and then runs this routine. Returns false if it completed at once; the routine has
-/// been called then.
+/// Puts a request on the I/O list of the caller's scheduler. It completes when the descriptor is
+/// readable, and then runs `routine`. Returns false if the descriptor is readable already; then the
+/// routine has been called.
 ///
 /// # Panics
 /// On a plain thread.
@@ -124,8 +124,8 @@ pub fn when_readable(fd: std::os::fd::RawFd, routine: impl FnOnce(i32) + Send + 
     crate::io::submit_poll(fd, Box::new(routine)).is_some()
 }
 
-/// Runs `f`, which gets the scheduler's number, inside the library, where the calling worker has
-/// the baton and cannot lose it.
+/// Calls `f` with the scheduler's number, inside the library, where the calling worker holds the
+/// baton and cannot lose it.
 ///
 /// # Panics
 /// On a plain thread.
@@ -134,12 +134,12 @@ pub fn with_the_baton<R>(f: impl FnOnce(usize) -> R) -> R {
     f(scheduler.index)
 }
 
-/// Reads the clock that measures turns.
+/// Reads the clock by which turns are timed.
 pub fn ticks() -> u64 {
     crate::os::clock::ticks()
 }
 
-/// Returns the workers of the caller's scheduler, read as from outside.
+/// Returns the workers of the caller's scheduler, read in the same way as from outside.
 ///
 /// # Panics
 /// On a plain thread.
@@ -147,10 +147,10 @@ pub fn workers() -> Vec<Seen> {
     seen(&here().expect("only a worker has a scheduler"))
 }
 
-/// Returns a scheduler of the node, counting visible ones first.
+/// Returns a view of a scheduler of the node. Numbers begin with the visible schedulers.
 ///
 /// # Panics
-/// If there is no scheduler of this number.
+/// If there is no scheduler with this number.
 pub fn scheduler(node: &Node, index: usize) -> View {
     let scheduler = &node.inner.all()[index];
     View {
@@ -183,10 +183,10 @@ fn see(waiter: &'static Waiter) -> Seen {
 pub use crate::os::faulty::Faults;
 pub use crate::os::planted;
 
-/// While this exists, new schedulers have drivers with these faults.
+/// While this exists, drivers of new schedulers have these faults.
 pub struct Injected(());
 
-/// Injects faults into the drivers of schedulers made from now on, in the whole process.
+/// Injects faults into the I/O drivers of all schedulers that this process creates from now on.
 pub fn inject(faults: Faults) -> Injected {
     crate::os::faulty::install(Some(faults));
     Injected(())
@@ -198,7 +198,7 @@ impl Drop for Injected {
     }
 }
 
-/// Takes a short lock, the same one each time, until the result is dropped.
+/// Takes a short lock, the same one at each call, until the result is dropped.
 pub fn take_a_short_lock() -> impl Sized {
     static LOCK: ShortLock<()> = ShortLock::new(());
     LOCK.lock()

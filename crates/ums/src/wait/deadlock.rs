@@ -1,4 +1,5 @@
-//! Deadlocks, as they are reported: which waiters waited for each other, and which had to give up.
+//! Reports of deadlocks: which waiters waited for each other, and which wait was ended with an
+//! error.
 //!
 //! ```text
 //!   waiter 0 --waits for what is held by--> waiter 1 --> ... --> waiter n-1
@@ -6,12 +7,12 @@
 //!      +------------------- waits for what is held by ---------------+
 //! ```
 //!
-//! Nouns. A *cycle* is the list of its waiters, each of which holds what the one before it waits
-//! for. The *victim* is the waiter whose wait ended with an error, so that the others can continue.
-//! An error stays small and can be copied: it has the deadlock's number, and the last [`KEPT`]
-//! deadlocks of the process can be looked up by it.
+//! Nouns. A *cycle* is the list of waiters of a deadlock, each of which holds what the one before
+//! it waits for. The *victim* is the waiter whose wait ended with an error, so that the others can
+//! continue. An error must stay small and copyable, so it contains only the deadlock's number. The
+//! last [`KEPT`] deadlocks of the process can be looked up by number.
 //!
-//! What this file does not do: it finds none. The monitor does.
+//! What this file does not do: it finds no deadlocks. The monitor finds them.
 
 use std::collections::VecDeque;
 use std::fmt::{Display, Formatter, Result};
@@ -34,7 +35,7 @@ const FRAMES_SHOWN: usize = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeadlockId(u64);
 
-/// Workers, users and threads that waited for each other.
+/// A deadlock: workers, users and threads that waited for each other.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Deadlock {
@@ -43,16 +44,16 @@ pub struct Deadlock {
     /// The waiters of the cycle: each waits for what the next one holds, the last for what the
     /// first holds.
     pub waiters: Vec<DeadlockWaiter>,
-    /// The index in `waiters` of the one whose wait failed; None if no wait of the cycle can fail,
-    /// so that the deadlock lasts.
+    /// The index in `waiters` of the waiter whose wait failed. `None` if no wait of the cycle can
+    /// fail; then the deadlock lasts.
     pub victim: Option<usize>,
 }
 
-/// One of the waiters that wait for each other.
+/// One waiter of a deadlock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadlockWaiter {
-    /// Its scheduler and worker; None for a plain thread.
+    /// The numbers of its scheduler and of the worker; `None` for a plain thread.
     pub worker: Option<(u32, u32)>,
     /// The request that it carries out; 0 for none.
     pub request: u64,
@@ -62,13 +63,15 @@ pub struct DeadlockWaiter {
     pub reason: WaitReason,
     /// The address of what it waits for.
     pub resource: u64,
-    /// For how long it has waited.
+    /// How long it has waited.
     pub waited: Duration,
-    /// Whether its wait can end with an error (or, if the function returns none, with a panic).
+    /// Whether its wait can end with an error (or with a panic, if the waiting function returns no
+    /// error).
     pub can_fail: bool,
-    /// The functions in which it waits, the innermost first, if they are known.
+    /// The functions in which it waits, the innermost first. Empty if they are not known.
     pub waits_at: Vec<Frame>,
-    /// The functions in which the next one took what this one waits for, if locks are traced
+    /// The functions in which the next waiter of the cycle took what this one waits for. Empty if
+    /// locks are not traced
     /// ([`monitor::Options::trace_locks`](crate::monitor::Options::trace_locks)).
     pub taken_at: Vec<Frame>,
 }
@@ -91,13 +94,14 @@ impl DeadlockId {
         self.0
     }
 
-    /// Returns the deadlock, or None if too many have come after it.
+    /// Returns the deadlock, or `None` if it has been dropped because [`KEPT`] later ones were
+    /// kept.
     pub fn details(self) -> Option<Arc<Deadlock>> {
         DEADLOCKS.lock().iter().rev().find(|deadlock| deadlock.id == self).cloned()
     }
 }
 
-/// Keeps it, in place of the oldest one.
+/// Keeps the deadlock for later lookups, in place of the oldest one if there are too many.
 pub(crate) fn keep(deadlock: Arc<Deadlock>) {
     let mut all = DEADLOCKS.lock();
     if all.len() >= KEPT {
@@ -106,7 +110,7 @@ pub(crate) fn keep(deadlock: Arc<Deadlock>) {
     all.push_back(deadlock);
 }
 
-/// Returns those that are kept, the oldest first.
+/// Returns the deadlocks that are kept, the oldest first.
 pub(crate) fn all_kept() -> Vec<Arc<Deadlock>> {
     DEADLOCKS.lock().iter().cloned().collect()
 }
@@ -117,7 +121,7 @@ impl std::fmt::Debug for DeadlockId {
     }
 }
 
-/// The number and, as long as it is kept, the cycle in one line.
+/// Prints the number and, while the deadlock is kept, its cycle in one line.
 impl Display for DeadlockId {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(f, "deadlock {}", self.0)?;
@@ -126,7 +130,7 @@ impl Display for DeadlockId {
 }
 
 impl Deadlock {
-    /// Returns the cycle without backtraces.
+    /// Returns the cycle in one line, without backtraces.
     pub fn in_a_line(&self) -> String {
         let shown = self.waiters.iter().take(WAITERS_SHOWN);
         let links: Vec<_> = shown.map(|waiter| waiter.to_string()).collect();
@@ -143,7 +147,8 @@ impl Deadlock {
     }
 }
 
-/// A line for each waiter, and below it the places where it waits and where the resource was taken.
+/// Prints a line for each waiter, and below it the places where it waits and where the resource was
+/// taken.
 impl Display for Deadlock {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         for (at, waiter) in self.waiters.iter().enumerate().take(WAITERS_SHOWN) {
@@ -168,7 +173,7 @@ fn show(f: &mut Formatter<'_>, what: &str, frames: &[Frame]) -> Result {
 }
 
 impl DeadlockWaiter {
-    /// Returns a description of the waiter, for people.
+    /// Returns a description of the waiter for a reader: its worker, request and user.
     pub fn description(&self) -> String {
         match self.worker {
             None => "a plain thread".to_owned(),

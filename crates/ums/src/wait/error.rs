@@ -1,14 +1,14 @@
-//! Errors: what the environment may do to a caller. A caller's own mistake is a panic with a
-//! sentence, at the place of the mistake.
+//! Errors: what may go wrong without a mistake of the caller, such as a timeout. A mistake of the
+//! caller panics with a sentence, at the place of the mistake.
 
 use std::io;
 
 use crate::wait::deadlock::DeadlockId;
 
-/// Why a wait ended without what was waited for.
+/// Why a wait ended without what it was for.
 ///
-/// As an [`std::io::Error`] its kind is `TimedOut`, or `ConnectionAborted` for the other two;
-/// [`WaitError::of`] gets it back.
+/// Converted into an [`std::io::Error`], `TimedOut` has the kind `TimedOut`, and the other two
+/// `ConnectionAborted`. [`WaitError::of`] converts it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The deadline passed first.
@@ -18,21 +18,22 @@ pub enum WaitError {
     /// request fails, too: see [`sync`](crate::sync#cancellation).
     #[error("the work request was cancelled while it waited")]
     Cancelled,
-    /// The wait was one of several that waited for each other, and was chosen to end so that the
-    /// others can continue. The number leads to the others ([`DeadlockId::details`]), and the text
-    /// of the error names them.
+    /// Several waits waited for each other, and this wait was chosen to fail so that the others can
+    /// continue. [`DeadlockId::details`] returns the whole deadlock, and the text of the error
+    /// describes it.
     #[error("the wait was chosen as the victim of {0}")]
     Deadlock(DeadlockId),
 }
 
 impl WaitError {
-    /// Returns the error of a wait that this error of an I/O call contains; `None` if it is an
-    /// error of the system.
+    /// Returns the wait error that this error of an I/O call contains, or `None` if it is an error
+    /// of the operating system.
     pub fn of(error: &io::Error) -> Option<WaitError> {
         error.get_ref()?.downcast_ref().copied()
     }
 
-    /// Returns the original's return code: DEADLOCK 3, PREMATURE_WAKEUP 4, TIMEOUT 258.
+    /// Returns the return code of the original for this error: DEADLOCK 3, PREMATURE_WAKEUP 4,
+    /// TIMEOUT 258.
     pub fn code(self) -> u32 {
         match self {
             WaitError::Deadlock(_) => 3,
@@ -46,7 +47,8 @@ impl From<WaitError> for io::Error {
     fn from(e: WaitError) -> io::Error {
         let kind = match e {
             WaitError::TimedOut => io::ErrorKind::TimedOut,
-            // Not `Interrupted`: std's read_to_end and friends would retry that without end.
+            // The kind is not `Interrupted`, because std's `read_to_end` and similar functions
+            // retry on that without end.
             WaitError::Cancelled | WaitError::Deadlock(_) => io::ErrorKind::ConnectionAborted,
         };
         io::Error::new(kind, e)
@@ -56,10 +58,10 @@ impl From<WaitError> for io::Error {
 /// Why a work request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueError {
-    /// The work queue is at its bound: the caller should tell its client to come later.
+    /// The work queue is at its bound. The caller should ask its client to try again later.
     #[error("the work queue is full ({0} requests are waiting for a worker)")]
     QueueFull(usize),
-    /// It waited for a worker longer than `Builder::queue_timeout` allows.
+    /// The request waited for a worker longer than `Builder::queue_timeout` allows.
     #[error("the request waited too long for a worker")]
     WaitedTooLong,
     /// The node takes no more work.
@@ -75,10 +77,10 @@ pub struct NeedsThread(pub &'static str);
 /// Why a node could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// An option has a value that makes no sense; the text says which and what would.
+    /// An option has a value that makes no sense. The text names the option and the values that do.
     #[error("{0}")]
     Option(String),
-    /// The operating system refused something; the text says what was being done.
+    /// The operating system refused something. The text says what the node was doing.
     #[error("{what}: {source}")]
     Os {
         /// What was being done.

@@ -1,16 +1,18 @@
-//! Which foreign locks a waiter says that it holds, in debug builds; see `sync/foreign.rs`.
+//! The foreign locks (locks of std, of another crate or of C) that a waiter has declared that it
+//! holds. Debug builds only; see `sync/foreign.rs`.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::os::atomic_ref::AtomicRef;
 
-/// How many it holds, and where it took the last one. Only the waiter itself touches this.
+/// The number of declared foreign locks that a waiter holds, and where it took the last one. Only
+/// the waiter itself uses this.
 ///
-/// They are counted for one request: a lock that is kept or forgotten does not count in a later
-/// request.
+/// The count is for one request: a lock that is still held, or was forgotten, when a request ends
+/// does not count in the next request.
 pub(crate) struct ForeignLocks {
-    /// Grows when a request ends with such a lock.
+    /// The number of requests that ended while such a lock was held.
     request: AtomicU32,
     count: AtomicU32,
     last: AtomicRef<Location<'static>>,
@@ -22,21 +24,22 @@ impl ForeignLocks {
         ForeignLocks { request, count, last: AtomicRef::new() }
     }
 
-    /// Counts one more. Returns the number of the request, for [`ForeignLocks::release`].
+    /// Counts one more lock. Returns a number for [`ForeignLocks::release`] that identifies the
+    /// request.
     pub(crate) fn hold(&self, at: &'static Location<'static>) -> u32 {
         self.last.store(Some(at), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.request.load(Ordering::Relaxed)
     }
 
-    /// Counts one less, if it was taken in this request.
+    /// Counts one lock less, if it was taken in the present request.
     pub(crate) fn release(&self, request: u32) {
         if request == self.request.load(Ordering::Relaxed) {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Ends the request.
+    /// Ends the request: no lock counts from now on.
     pub(crate) fn end_request(&self) {
         if self.count.load(Ordering::Relaxed) > 0 {
             self.count.store(0, Ordering::Relaxed);
@@ -44,7 +47,7 @@ impl ForeignLocks {
         }
     }
 
-    /// Returns where it took the last one, if it holds any.
+    /// Returns where the waiter took its last lock, if it holds any.
     pub(crate) fn held(&self) -> Option<&'static Location<'static>> {
         let any = self.count.load(Ordering::Relaxed) > 0;
         self.last.load(Ordering::Relaxed).filter(|_| any)

@@ -1,6 +1,8 @@
-//! Models of a wait: one outcome, no cancellation that is lost, no set left over.
+//! Models of a wait: a wait has one outcome, no cancellation is lost, and no set of the event
+//! remains for the next wait.
 //!
-//! Bounds: one waiter and two that would end its wait, with the deadline as a third. Exhaustive.
+//! Bounds: one waiter and two threads that try to end its wait, or one such thread and the
+//! deadline. Exhaustive.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -10,12 +12,12 @@ use super::*;
 use crate::os::atomic;
 use crate::record::reason::WaitReason;
 
-/// A plain thread's waiter, of this run of the model alone.
+/// Takes the waiter of a plain thread, for one run of a model.
 fn waiter() -> &'static Waiter {
     Waiter::take(None, 0)
 }
 
-/// Ends the wait with this outcome. Returns false if another thread was faster.
+/// Ends the wait with this outcome. Returns false if the wait has ended already.
 fn end(ticket: Ticket, outcome: Outcome) -> bool {
     ticket.claim(outcome).map(Claimed::set_event).is_some()
 }
@@ -61,14 +63,14 @@ fn loom_a_cancellation_is_seen_by_the_canceller_or_by_the_waiter_b59() {
             ended
         });
         let ticket = me.begin(What::new(WaitReason::OTHER));
-        // What `Scheduler::park` does before it sleeps.
+        // `Scheduler::park` does the same before it sleeps.
         let mine = ticket.sees_cancel().then(|| ticket.claim(Outcome::Cancelled)).flatten();
         let outcome = match mine {
             Some(mine) => {
                 mine.kept();
                 ticket.take_outcome().unwrap()
             }
-            // It hangs here if neither has seen the other.
+            // This call hangs if neither thread has seen the other.
             None => ticket.park_thread(crate::os::clock::NEVER),
         };
         assert_eq!(outcome, Outcome::Cancelled);
@@ -93,7 +95,7 @@ fn loom_what_the_granter_wrote_is_seen_by_the_waiter() {
     });
 }
 
-/// What the waiter borrows: false once it is gone.
+/// What the waiter borrows. It contains false once it counts as dropped.
 struct Borrowed(atomic::AtomicBool);
 
 impl Owned for Borrowed {
@@ -114,7 +116,8 @@ fn loom_what_a_waiter_borrows_stays_while_it_is_asked() {
         let looker = ::loom::thread::spawn(move || ticket.owners());
         ticket.park_thread(crate::os::clock::NEVER);
         drop(asked);
-        // The memory itself stays, so that a looker that asks too late fails the assertion above.
+        // The memory itself stays allocated, so that a looker that asks too late fails the
+        // assertion above.
         resource.0.store(false, Ordering::Relaxed);
         assert!(granter.join().unwrap());
         let _ = looker.join().unwrap();

@@ -1,9 +1,9 @@
 //! A wait: which waiter waits, for what, and its one outcome.
 //!
 //! Nouns. A *waiter* is a worker, or a plain thread outside every scheduler. A *ticket* names one
-//! wait of one waiter. A resource keeps the tickets of its waiters. To end a wait, a thread
-//! *claims* its ticket with an [`Outcome`]; of several claims one succeeds, and only that thread
-//! may make the waiter run again.
+//! wait of one waiter. A resource, such as a lock, keeps the tickets of its waiters. To end a wait,
+//! a thread *claims* the ticket with an [`Outcome`]. Of several claims one succeeds, and only the
+//! thread that made it may make the waiter run again.
 //!
 //! ```text
 //!   begin()                 claim(outcome), by exactly one of
@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `waiter` | the types: a waiter, what it waits for, its ticket, an inbox; the pool of waiters |
 //! | `inbox` | the one way into a scheduler from outside it |
-//! | `record` | what a waiter has besides if it is a worker |
+//! | `record` | what a waiter has in addition if it is a worker |
 //! | `ticket` | the transitions of the picture above |
 //! | `owners` | asking the resource which workers hold it, during the wait |
 //! | `thread` | the waiter of a plain thread, and how such a thread blocks |
@@ -25,13 +25,14 @@
 //!
 //! Named invariants.
 //! * **Type Stable**: a waiter is never freed, only reused, and its wait numbers only grow. So a
-//!   ticket is a plain copyable pair, a stale one stays harmless (its claim fails), and a wake-up
-//!   that comes late touches live memory.
-//! * **One Outcome**: a wait leaves `Waiting` by one compare-and-swap; [`Claimed`] is its proof and
-//!   cannot be copied. It must be handed to `ready`, which makes the waiter run.
+//!   ticket is a plain copyable pair of waiter and wait number. A claim of an old ticket fails, and
+//!   a wake-up that comes late touches live memory.
+//! * **One Outcome**: a wait leaves the state `Waiting` by one compare-and-swap. The thread whose
+//!   exchange succeeds gets a [`Claimed`], which cannot be copied and must be passed to `ready`,
+//!   which makes the waiter run.
 //!
-//! What this room does not do: it moves no worker between lists, and knows of a scheduler only its
-//! inbox.
+//! What this room does not do: it moves no worker between lists. The only part of a scheduler that
+//! it uses is the inbox.
 
 pub(crate) mod deadlock;
 pub(crate) mod error;

@@ -28,7 +28,7 @@ impl Outcome {
     }
 
     /// Returns the result for the caller of the wait: `Granted` is success, every other outcome an
-    /// error. Only [`Ticket::result`](super::Ticket::result) says which deadlock it was.
+    /// error. For the number of a deadlock, use [`Ticket::result`](super::Ticket::result).
     pub(crate) fn ok(self) -> Result<(), WaitError> {
         match self {
             Outcome::Granted => Ok(()),

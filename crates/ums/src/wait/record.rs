@@ -1,7 +1,7 @@
-//! What a waiter has besides if it is a worker.
+//! What a waiter has in addition if it is a worker.
 //!
-//! It is part of the [`Waiter`](super::Waiter), and so Type Stable too: other threads read it
-//! without a lock, also when the worker has ended.
+//! The record is part of the [`Waiter`](super::Waiter), and so it is Type Stable, too: other
+//! threads read it without a lock, even after the worker has ended.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -13,24 +13,26 @@ use crate::record::wait_stats::RequestWaits;
 use crate::watch::Watched;
 use crate::watch::lending::Lending;
 
-/// What only workers have. A plain thread's stays as it was made.
+/// What only workers have. In the waiter of a plain thread it keeps its initial values.
 pub(crate) struct WorkerRecord {
-    /// The thread of a worker with its own context, to switch to.
+    /// If the worker has its own context (it is a thread that is switched to in user mode), that
+    /// context.
     pub(crate) context: context::Context,
-    /// Whether it may run without the baton while it waits to be chosen.
+    /// Whether the worker may run without the baton while it waits to be chosen.
     pub(crate) lending: Lending,
-    /// Whether it is in its request's own code. In other code it is not allowed to run without the
-    /// baton, because that code needs it.
+    /// Whether the worker runs its request's own code. Anywhere else it must not run without the
+    /// baton, because it is in the scheduler's code, which needs the baton.
     pub(crate) in_request_code: AtomicBool,
-    /// Whether its thread is inside the library.
+    /// Whether the worker's thread is inside the library.
     pub(crate) entry: Entry,
-    /// The I/O request it waits for, as the I/O list numbers it; 0 for none.
+    /// The I/O request that the worker waits for, as the I/O list numbers it; 0 if there is none.
     pub(crate) io: atomic::AtomicU64,
-    /// Its thread, if that is watched for undeclared blocks; null otherwise.
+    /// The record by which the worker's thread is watched for undeclared blocks; null if it is not
+    /// watched.
     watched: AtomicRef<Watched>,
-    /// What views show of it.
+    /// What views show of the worker.
     pub(crate) view: View,
-    /// What a collector of spans sees of it.
+    /// What a collector of `tracing` spans gets of the worker.
     pub(crate) spans: Slot,
 }
 
@@ -48,20 +50,21 @@ impl WorkerRecord {
         }
     }
 
-    /// Prepares it for the next worker.
+    /// Prepares the record for the next worker that uses it.
     pub(super) fn reset(&self) {
         self.view.reset();
-        // A worker is outside the library in a request's own code only.
+        // A worker is outside the library only in a request's own code.
         self.entry.begin_inside();
     }
 
-    /// Returns its thread, if that is watched.
+    /// Returns the record by which the worker's thread is watched, if it is.
     #[inline]
     pub(crate) fn watched(&self) -> Option<&'static Watched> {
         self.watched.load(Ordering::Acquire)
     }
 
-    /// Sets by what its thread is watched from now on, if it is. Called by that thread.
+    /// Sets the record by which the worker's thread is watched from now on; `None` if it is not
+    /// watched. That thread itself calls this.
     pub(crate) fn be_watched(&self, watched: Option<&'static Watched>) {
         self.watched.store(watched, Ordering::Release);
     }
@@ -69,32 +72,32 @@ impl WorkerRecord {
 
 /// What views show of a worker: written by its scheduler's current worker, read by any thread.
 pub(crate) struct View {
-    /// A state of the worker list as a number.
+    /// The worker's state, one of the states of the worker list, as a number.
     pub state: AtomicU8,
     /// The work request it runs; 0 for none.
     pub request: AtomicU64,
     /// The user of that request; 0 for none.
     pub user: AtomicU64,
-    /// When that request began, in ticks.
+    /// When that request began, in ticks of the clock.
     pub started: AtomicU64,
-    /// How long it had been queued then, in ticks.
+    /// How long that request had been queued before it began, in ticks of the clock.
     pub queued: AtomicU64,
-    /// The value of `switches` at that time.
+    /// The value of `switches` when that request began.
     pub switches_before: AtomicU64,
-    /// What it has waited for.
+    /// What that request has waited for so far.
     pub waits: RequestWaits,
     /// How many requests it has finished.
     pub requests_done: AtomicU64,
     /// How often the scheduler has switched to it.
     pub switches: AtomicU64,
-    /// Its kernel thread number; 0 for a fiber.
+    /// The number of its kernel thread; 0 for a fiber.
     pub thread: AtomicU32,
     /// The lowest address of its stack; 0 if that is not known.
     pub stack_low: AtomicUsize,
     /// One past the highest address of its stack.
     pub stack_top: AtomicUsize,
-    /// For a fiber or an own context, the address of the word that holds its stack pointer while it
-    /// is suspended and 0 while it runs; 0 for a thread.
+    /// For a fiber or an own context: the address of a word that holds its stack pointer while it
+    /// is suspended, and 0 while it runs. For a thread worker 0.
     pub saved_at: AtomicUsize,
 }
 

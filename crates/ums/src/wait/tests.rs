@@ -63,7 +63,7 @@ fn the_waiter_that_a_thread_takes_in_its_last_destructor_is_given_back() {
         thread.join().unwrap();
     }
     drop(tell);
-    // Other tests take some of them meanwhile.
+    // Tests that run at the same time take some of these waiters.
     let used: std::collections::HashSet<_> = told.iter().collect();
     assert!(used.len() < 150, "{} waiters for 200 threads, one after the other", used.len());
 }

@@ -6,12 +6,12 @@ use super::outcome::Outcome;
 use super::waiter::{Ticket, Waiter};
 
 impl Ticket {
-    /// Parks a plain thread until the wait ends. Each claim is followed by exactly one set of the
-    /// event, and each set is consumed here, so none is left over for the next wait.
+    /// Parks a plain thread until its wait ends. Each claim is followed by exactly one set of the
+    /// event, and this function consumes it, so the event is not set when the next wait begins.
     pub(crate) fn park_thread(self, deadline: u64) -> Outcome {
         if !self.waiter.event.wait_until(deadline) {
             if let Some(mine) = self.claim(Outcome::TimedOut) {
-                // This thread has claimed it: no other sets the event.
+                // This thread has claimed the wait, so no other thread sets the event.
                 mine.kept();
             } else {
                 self.waiter.event.wait();
@@ -21,7 +21,7 @@ impl Ticket {
     }
 }
 
-/// The waiter of a plain thread, given back when the thread ends.
+/// The waiter of a plain thread. It is returned to the pool when the thread ends.
 struct ThreadWaiter(Cell<Option<&'static Waiter>>);
 
 impl Drop for ThreadWaiter {
@@ -34,12 +34,12 @@ impl Drop for ThreadWaiter {
 
 thread_local! {
     static THREAD: ThreadWaiter = const { ThreadWaiter(Cell::new(None)) };
-    /// The waiter after the destructor of `THREAD`. It has no destructor, so it can be used to the
-    /// end of the thread.
+    /// The thread's waiter after the destructor of `THREAD` has run. This variable has no
+    /// destructor, so it can be used until the thread ends.
     static LATE: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
 }
 
-/// Returns the waiter of the calling thread as a plain thread.
+/// Returns the waiter that the calling thread uses when it waits as a plain thread.
 pub(crate) fn thread_waiter() -> &'static Waiter {
     let of = |slot: &Cell<Option<&'static Waiter>>| {
         slot.get().unwrap_or_else(|| {
@@ -49,7 +49,7 @@ pub(crate) fn thread_waiter() -> &'static Waiter {
         })
     };
     THREAD.try_with(|slot| of(&slot.0)).unwrap_or_else(|_| {
-        // The destructor of another thread-local is waiting.
+        // `THREAD` is destroyed already: the destructor of another thread-local is waiting.
         let waiter = LATE.with(of);
         crate::os::linux::plain::at_the_very_end(give_back_late);
         waiter

@@ -8,14 +8,14 @@ use super::outcome::Outcome;
 use super::waiter::{QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What};
 use crate::os::atomic;
 
-/// Proof that the caller has ended a wait, and must now make its waiter run (One Outcome).
+/// Proof that the caller has ended a wait, and must now make the waiter run (One Outcome).
 #[must_use = "a claimed waiter never wakes up unless it is made ready"]
 pub(crate) struct Claimed {
     pub(crate) waiter: &'static Waiter,
 }
 
 impl Waiter {
-    /// Starts a wait. Only the waiter itself calls this, and it parks next, or abandons the wait.
+    /// Starts a wait. Only the waiter itself calls this. Next it parks, or abandons the wait.
     #[inline]
     pub(crate) fn begin(&'static self, what: What) -> Ticket {
         let word = self.word.load(Ordering::Relaxed);
@@ -26,15 +26,16 @@ impl Waiter {
         self.blocker.store(what.blocker, Ordering::Relaxed);
         self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
         self.cancellable.store(what.cancellable, Ordering::Relaxed);
-        // SeqCst pairs with `cancel`: either we see its flag, or it sees our wait. An uncancellable
-        // wait needs no such order, which costs as much as the rest of this.
+        // This SeqCst store pairs with `cancel`: either this waiter sees the flag that `cancel`
+        // sets, or `cancel` sees this wait. An uncancellable wait does without, because a SeqCst
+        // store costs as much as the rest of this function.
         let order = if what.cancellable { Ordering::SeqCst } else { Ordering::Release };
         self.word.store(number << STATE_BITS | WAITING, order);
         atomic::no_overtaking();
         Ticket { waiter: self, number }
     }
 
-    /// Cancels: marks the waiter, and ends its present wait if that may be cancelled.
+    /// Marks the waiter as cancelled, and ends its present wait if that wait is cancellable.
     pub(crate) fn cancel(&'static self) -> Option<Claimed> {
         self.cancelled.store(true, Ordering::SeqCst);
         atomic::no_overtaking();
@@ -46,13 +47,13 @@ impl Waiter {
 }
 
 impl Ticket {
-    /// Ends the wait with this outcome, unless it has ended already.
+    /// Ends the wait with this outcome. Returns `None` if it has ended already.
     #[inline]
     pub(crate) fn claim(self, outcome: Outcome) -> Option<Claimed> {
         let from = self.number << STATE_BITS | WAITING;
         let to = self.number << STATE_BITS | outcome as u64;
         let swap = self.waiter.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
-        // Not `then_some`, which would make a claim, and drop it, where there is none.
+        // `then_some` would construct a `Claimed` even if the exchange failed, and drop it.
         swap.ok().map(|_| Claimed { waiter: self.waiter })
     }
 
@@ -69,7 +70,8 @@ impl Ticket {
             && self.waiter.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Takes the outcome of the ended wait; its waiter is quiet then. Returns None while it waits.
+    /// Takes the outcome of the wait, after which the waiter is in no wait. Returns `None` if the
+    /// wait has not ended.
     #[inline]
     pub(crate) fn take_outcome(self) -> Option<Outcome> {
         let word = self.waiter.word.load(Ordering::Acquire);
@@ -79,7 +81,7 @@ impl Ticket {
         Some(outcome)
     }
 
-    /// Returns the result of this ended wait for its caller.
+    /// Returns the result of the ended wait, as the function that waited returns it.
     #[inline]
     pub(crate) fn result(self, outcome: Outcome) -> Result<(), WaitError> {
         match outcome {
@@ -90,8 +92,8 @@ impl Ticket {
         }
     }
 
-    /// Gives up a wait that was begun and not parked. Returns false if it has been claimed
-    /// meanwhile; then the waiter must park to take the outcome.
+    /// Gives up a wait that was begun and has not been parked. Returns false if another thread has
+    /// claimed it meanwhile; then the waiter must park to take the outcome.
     pub(crate) fn abandon(self) -> bool {
         let from = self.number << STATE_BITS | WAITING;
         let to = self.number << STATE_BITS | QUIET;
@@ -100,14 +102,14 @@ impl Ticket {
 }
 
 impl Claimed {
-    /// Wakes a plain thread.
+    /// Wakes the waiter, which is a plain thread.
     pub(crate) fn set_event(self) {
         self.waiter.event.set();
         std::mem::forget(self);
     }
 
-    /// Returns the waiter, which the caller makes run by itself: it is the waiter, or it holds the
-    /// waiter's baton.
+    /// Returns the waiter without waking it. The caller itself makes the waiter run, because the
+    /// caller is that waiter, or holds the baton of its scheduler.
     #[inline]
     pub(crate) fn kept(self) -> &'static Waiter {
         let waiter = self.waiter;

@@ -1,14 +1,17 @@
-//! The types of a wait, which name each other: a waiter, what it waits for, the ticket of its wait,
-//! the question by which the resource can be asked for its owners, and the inbox through which a
-//! worker reaches its scheduler. And the pool of waiters.
+//! The types that make up a wait, and the pool of waiters.
 //!
-//! Named invariant **Held**: see `owners`, where questions are put.
+//! The types are in one file because they refer to each other: a waiter, what it waits for, the
+//! ticket of its wait, the question that asks the resource for its owners, and the inbox through
+//! which a worker reaches its scheduler.
+//!
+//! The invariant **Held**, for asking a resource, is explained in `owners`.
 
 #![allow(unsafe_code)]
 
 use std::ptr::{null, null_mut};
 use std::sync::MutexGuard;
-/// For what is no part of a protocol.
+/// Atomics of the standard library, for fields that take part in no protocol. The models in
+/// `loom.rs` need not check them.
 use std::sync::atomic as plain;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -34,11 +37,11 @@ pub(super) const WAITING: u64 = 1;
 #[derive(Clone, Copy)]
 pub(crate) struct What {
     pub reason: WaitReason,
-    /// The resource's address, 0 when there is none.
+    /// The resource's address; 0 if there is none.
     pub resource: usize,
-    /// The waiter that holds the resource, where it is known.
+    /// The waiter that holds the resource, if it is known.
     pub blocker: Option<&'static Waiter>,
-    /// The user that holds the resource, where a user does.
+    /// The user that holds the resource, if the holder is a user.
     pub blocking_user: u64,
     /// Whether cancelling the work request ends this wait.
     pub cancellable: bool,
@@ -49,38 +52,38 @@ impl What {
         What { reason, resource: 0, blocker: None, blocking_user: 0, cancellable: true }
     }
 
-    /// Names the resource by the address of the thing that holds its waiters.
+    /// Sets the resource: the address of the object that keeps the tickets of its waiters.
     pub(crate) fn on<T>(mut self, resource: &T) -> What {
         self.resource = std::ptr::from_ref(resource) as usize;
         self
     }
 
-    /// Names a file descriptor as the resource.
+    /// Sets the resource to a file descriptor.
     pub(crate) fn fd(mut self, fd: i32) -> What {
         self.resource = fd as usize;
         self
     }
 
-    /// Names the waiter that holds the resource.
+    /// Sets the waiter that holds the resource.
     pub(crate) fn blocked_by(mut self, holder: Option<&'static Waiter>) -> What {
         self.blocker = holder;
         self
     }
 
-    /// Names the user that holds the resource.
+    /// Sets the user that holds the resource.
     pub(crate) fn blocked_by_user(mut self, user: u64) -> What {
         self.blocking_user = user;
         self
     }
 
-    /// Makes the wait uninterruptible by cancellation: for waits that must not fail.
+    /// Makes cancellation of the work request leave this wait alone. For waits that must not fail.
     pub(crate) fn uncancellable(mut self) -> What {
         self.cancellable = false;
         self
     }
 }
 
-/// A worker or a plain thread, as what can wait. Never freed (Type Stable).
+/// A worker or a plain thread: anything that can wait. Never freed (Type Stable).
 pub(crate) struct Waiter {
     /// `wait number << 3 | state`.
     pub(super) word: AtomicU64,
@@ -88,9 +91,9 @@ pub(crate) struct Waiter {
     pub(crate) home: AtomicRef<Inbox>,
     /// The worker's number in its scheduler.
     pub(crate) worker: AtomicU32,
-    /// Link of the inbox it is passing through.
+    /// The link of the inbox that the waiter is passing through.
     pub(crate) next: AtomicPtr<Waiter>,
-    /// What its thread waits on. Fibers do not use it.
+    /// The event that the waiter's thread waits on. Fibers do not use it.
     pub(crate) event: Event,
     /// Set by the canceller of the work request that this waiter runs.
     pub(crate) cancelled: AtomicBool,
@@ -100,48 +103,51 @@ pub(crate) struct Waiter {
     pub(crate) resource: plain::AtomicU64,
     pub(crate) blocker: AtomicRef<Waiter>,
     pub(crate) blocking_user: plain::AtomicU64,
-    /// The waiter for which this one carries out a closure on a hidden scheduler; null for none.
+    /// The waiter for which this one carries out a closure on a hidden scheduler; null if there is
+    /// none.
     pub(crate) origin: AtomicRef<Waiter>,
     /// When the present wait began, in ticks of the clock.
     pub(crate) began: plain::AtomicU64,
-    /// When it was claimed: the end of its resource wait, the start of its signal wait.
+    /// When the present wait was claimed: the end of its resource wait, and the start of its signal
+    /// wait.
     pub(crate) signalled: plain::AtomicU64,
-    /// How to ask which owners the present wait is for.
+    /// The question that asks the resource of the present wait for its owners.
     pub(super) asking: Asking,
-    /// The foreign locks that it says it holds.
+    /// The foreign locks that the waiter has declared that it holds.
     #[cfg(debug_assertions)]
     pub(crate) foreign: ForeignLocks,
-    /// The last deadlock of which it was the victim.
+    /// The number of the last deadlock whose victim was a wait of this waiter.
     pub(crate) deadlock: plain::AtomicU64,
-    /// What it has besides as a worker.
+    /// What the waiter has in addition if it is a worker.
     pub(crate) record: WorkerRecord,
     pub(crate) member: Member<Waiter>,
 }
 
-/// What comes through the inbox, other than workers.
+/// What comes through the inbox, other than workers. The scheduler acts on it in its next turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Letter {
     /// Ask for the cancellation of the I/O request with this token.
     CancelIo(u64),
-    /// Cancel the request that this worker carries out, if it is this one.
+    /// Cancel the request that this worker carries out, if it still carries out this one.
     CancelRequest {
         /// The worker's number.
         worker: u32,
         /// The request's number.
         request: u64,
     },
-    /// Look at the shared state again: a part of it has changed.
+    /// Look at the state that the scheduler shares with other threads, because a part of it has
+    /// changed.
     LookAgain,
 }
 
-/// The way in. Never freed (Type Stable).
+/// The way into a scheduler from outside. Never freed (Type Stable).
 pub(crate) struct Inbox {
     pub(super) stack: AtomicPtr<Waiter>,
     pub(super) asleep: Asleep,
     pub(super) mail: ShortLock<Vec<Letter>>,
     pub(super) mail_count: AtomicUsize,
     pub(super) waker: ShortLock<Option<Waker>>,
-    /// Its scheduler's number, for records.
+    /// The number of the inbox's scheduler, for records.
     pub(crate) number: plain::AtomicU32,
     pub(super) member: Member<Inbox>,
 }
@@ -155,7 +161,7 @@ impl Pooled for Waiter {
     }
 }
 
-/// One wait of one waiter.
+/// The name of one wait of one waiter.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket {
     pub(crate) waiter: &'static Waiter,
@@ -168,12 +174,12 @@ impl PartialEq for Ticket {
     }
 }
 
-/// What holds a resource that others wait for.
+/// The holder of a resource that others wait for.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
     /// A worker or thread.
     Waiter(&'static Waiter),
-    /// A user, through the worker that carries out its request.
+    /// A user, which holds the resource through the worker that carries out its request.
     User(u64),
 }
 
@@ -187,24 +193,25 @@ impl PartialEq for Owner {
     }
 }
 
-/// What happens to a wait that is chosen as a deadlock's victim.
+/// What happens to a wait that is chosen as the victim of a deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AsVictim {
     /// It fails with an error.
     Fails,
-    /// Its verb cannot fail, so it panics.
+    /// The function that waits returns no error, so it panics.
     Panics,
     /// It is never chosen.
     Never,
 }
 
-/// A resource with owners, which others wait for.
+/// A resource that has owners and that others wait for.
 pub(crate) trait Owned {
-    /// Tells each owner that this wait is for.
+    /// Calls `tell` for each owner that this wait is for.
     fn owners(&self, waiter: Ticket, tell: &mut dyn FnMut(Owner));
 }
 
-/// How to ask a resource whose type is known to the waiter only.
+/// How to ask a resource for its owners. Only the waiter has the resource's type, so this is a
+/// function pointer.
 pub(super) struct Question {
     /// # Safety
     /// Held: `resource` is the pointer that the waiter stored with this question, and the waiter is
@@ -219,11 +226,11 @@ pub(super) unsafe fn ask<R: Owned>(
     waiter: Ticket,
     tell: &mut dyn FnMut(Owner),
 ) {
-    // SAFETY: Held: it points to what the waiter borrows, which is an `R`.
+    // SAFETY: Held: `resource` points to what the waiter borrows, which is an `R`.
     unsafe { &*resource.cast::<R>() }.owners(waiter, tell);
 }
 
-/// The question that a waiter's present wait carries, and whether it is being asked.
+/// The question of a waiter's present wait, and whether a thread is asking it now.
 pub(super) struct Asking {
     pub(super) question: AtomicPtr<Question>,
     pub(super) resource: AtomicPtr<()>,
@@ -268,8 +275,8 @@ impl Waiter {
         }
     }
 
-    /// Takes a waiter for worker number `worker` of the scheduler with the inbox `home`, or for a
-    /// plain thread (none).
+    /// Takes a waiter from the pool: for worker number `worker` of the scheduler with the inbox
+    /// `home`, or for a plain thread if `home` is `None`.
     pub(crate) fn take(home: Option<&'static Inbox>, worker: u32) -> &'static Waiter {
         WAITERS.take(Waiter::new, |waiter| {
             waiter.home.store(home, Ordering::Relaxed);
@@ -279,10 +286,12 @@ impl Waiter {
         })
     }
 
-    /// Gives the waiter back for reuse. Its owner must have ended and must not be waiting.
+    /// Returns the waiter to the pool. Its worker or thread must have ended and must not be
+    /// waiting.
     pub(crate) fn give_back(&'static self) {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & STATE_MASK, QUIET);
-        // A set that was not consumed must not wake the next owner.
+        // The event may be set without a wait having consumed it. It must not wake the next owner
+        // of this waiter.
         while self.event.wait_until(0) {}
         WAITERS.give_back(self);
     }
@@ -298,13 +307,13 @@ impl Waiter {
         self.word.load(Ordering::Relaxed) & STATE_MASK == QUIET
     }
 
-    /// Returns the holder of what the present wait is for, if it is known.
+    /// Returns the waiter that holds what the present wait is for, if it is known.
     pub(crate) fn blocker(&self) -> Option<&'static Waiter> {
         self.blocker.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the work request was cancelled that this waiter runs, or runs a part of for
-    /// another worker.
+    /// Returns whether the work request of this waiter was cancelled. If this waiter runs a closure
+    /// for another worker, the request of that worker counts, too.
     pub(crate) fn is_cancelled(&self) -> bool {
         let origin = self.origin.load(Ordering::Relaxed);
         self.cancelled.load(Ordering::Relaxed)
@@ -313,8 +322,8 @@ impl Waiter {
 }
 
 impl Ticket {
-    /// Returns the owners of what it is for, at this moment, or None if the wait has ended or
-    /// cannot be asked.
+    /// Returns the present owners of the resource that this wait is for. Returns `None` if the wait
+    /// has ended or carries no question.
     pub(crate) fn owners(self) -> Option<Vec<Owner>> {
         self.hold(|question, resource| {
             let mut owners = Vec::new();
@@ -324,7 +333,8 @@ impl Ticket {
         })
     }
 
-    /// Calls `f` while the waiter stays in its wait: see `owners`.
+    /// Calls `f` with the wait's question and resource, and keeps the waiter in its wait meanwhile;
+    /// see `owners`. Returns `None` if the wait has ended or carries no question.
     pub(super) fn hold<T>(self, f: impl FnOnce(&'static Question, *const ()) -> T) -> Option<T> {
         let _alone = lookers();
         let asking = &self.waiter.asking;
@@ -335,7 +345,7 @@ impl Ticket {
         let question = asking.question.load(Ordering::Relaxed);
         let resource = if still { asking.resource.load(Ordering::Relaxed) } else { null_mut() };
         let question = if still { question.cast_const() } else { null() };
-        // SAFETY: Type Stable, in a small way: questions are statics.
+        // SAFETY: Type Stable: a question is a static.
         let question: Option<&'static Question> = unsafe { question.as_ref() };
         let told = question.map(|question| f(question, resource));
         asking.held.store(false, Ordering::Release);
@@ -343,21 +353,23 @@ impl Ticket {
     }
 }
 
-/// Admits one looker at a time, so that only the looker that holds a waiter releases it.
+/// Admits one looker at a time, because the field `held` has room for one.
 fn lookers() -> MutexGuard<'static, ()> {
     static ALONE: Lock<()> = Lock::new(());
     ALONE.lock()
 }
 
-// The stack of an inbox: its links are in the waiters. Type Stable makes them references.
+// The stack of an inbox. Its links are fields of the waiters, which Type Stable allows to use as
+// references.
 impl Inbox {
-    /// Puts a waiter on the stack. It is on no other.
+    /// Pushes a waiter onto the stack. The waiter must be on no other stack.
     pub(super) fn link(&self, waiter: &'static Waiter) {
         let mut head = self.stack.load(Ordering::Relaxed);
         loop {
             waiter.next.store(head, Ordering::Relaxed);
             let new = std::ptr::from_ref(waiter).cast_mut();
-            // Release: the taker sees the link and all that the claimer did before.
+            // Release: the thread that takes the stack sees the link, and all that the claimer of
+            // the wait wrote before.
             match self.stack.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => break,
@@ -366,7 +378,7 @@ impl Inbox {
         }
     }
 
-    /// Takes every worker that has arrived, oldest first, and hands each to `each`.
+    /// Takes every worker that has arrived, and passes each to `each`, the oldest first.
     pub(crate) fn take_all(&self, mut each: impl FnMut(&'static Waiter)) {
         let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
         let mut oldest: *mut Waiter = null_mut();
@@ -375,8 +387,8 @@ impl Inbox {
             newest = waiter.next.swap(oldest, Ordering::Relaxed);
             oldest = std::ptr::from_ref(waiter).cast_mut();
         }
-        // SAFETY: Type Stable, as above. The link is read before the waiter is handed on, for it
-        // may pass through the inbox again as soon as it runs.
+        // SAFETY: Type Stable, as above. The link is read before `each` gets the waiter, because
+        // the waiter may run from then on and pass through the inbox again.
         while let Some(waiter) = unsafe { oldest.as_ref() } {
             oldest = waiter.next.swap(null_mut(), Ordering::Relaxed);
             each(waiter);

@@ -1,5 +1,6 @@
-//! Spans: workers and requests as `tracing` spans, with the names and fields by which tokio-console
-//! recognises tasks. Only with the feature `spans`; without it all of this is empty.
+//! Spans: shows workers and requests as `tracing` spans, with the names and fields by which
+//! tokio-console recognises tasks. This needs the feature `spans`; without it every function here
+//! is empty.
 //!
 //! ```text
 //!   worker  begins ........................................... ends       one span
@@ -8,12 +9,13 @@
 //!   waker                           wake                                  an event: its wait ends
 //! ```
 //!
-//! A span is entered on the thread that carries the worker, and left before another worker runs
-//! there: fibers would be inside one another's spans otherwise. While a worker is preemptive it is
-//! inside its span, for it runs.
+//! A worker's spans are entered on the thread that carries the worker, and left before another
+//! worker runs on that thread, because fibers would otherwise be inside one another's spans. While
+//! a worker is preemptive its spans stay entered, because it runs.
 //!
-//! What it does not do: it keeps no spans of the application's. Code on a fiber that stays inside
-//! one over a wait leaves its siblings inside it too, as `async` code would.
+//! What it does not do: it does not enter and leave the application's own spans. If code on a fiber
+//! stays inside such a span while it waits, the other fibers of the thread run inside that span,
+//! too, as with `async` code.
 
 #[cfg(feature = "spans")]
 mod on;

@@ -1,4 +1,4 @@
-//! Without the feature: empty functions, so that no call remains.
+//! Without the feature `spans`: empty functions, which the compiler removes.
 
 /// The spans of one worker.
 pub(crate) struct Slot;

@@ -1,11 +1,12 @@
-//! With the feature. The collector of spans is called on schedulers' threads and in the middle of
-//! turns, so it must not use this crate's waits.
+//! With the feature `spans`. The application's collector of spans is called on schedulers' threads
+//! and in the middle of turns, so it must not use this crate's waits.
 
 use crate::os::lock::Lock;
 
 use tracing::{Span, trace, trace_span};
 
-/// The spans of one worker. Begun, paused and ended by the worker itself; any thread may wake it.
+/// The spans of one worker. The worker itself begins, pauses and ends them; `woken` is called by
+/// any thread.
 pub(crate) struct Slot(Lock<Spans>);
 
 struct Spans {
@@ -86,7 +87,7 @@ impl Slot {
         }
     }
 
-    /// Leaves the spans, before another worker runs on the same thread.
+    /// Leaves the worker's spans, before another worker runs on the same thread.
     pub fn pause(&self) {
         let mut spans = self.0.lock();
         if spans.entered {
@@ -94,7 +95,7 @@ impl Slot {
         }
     }
 
-    /// Enters the spans again: the worker runs.
+    /// Enters the worker's spans again, because the worker runs.
     pub fn go_on(&self) {
         let mut spans = self.0.lock();
         if !spans.entered {
@@ -102,7 +103,7 @@ impl Slot {
         }
     }
 
-    /// Notes that its wait was ended.
+    /// Notes that the worker's wait was ended.
     pub fn woken(&self) {
         let mut ids = Vec::new();
         self.0.lock().each(|span| ids.extend(span.id()));
@@ -112,7 +113,7 @@ impl Slot {
     }
 }
 
-/// Adds the waker without which tokio-console takes a task for lost.
+/// Reports that the span has a waker, because tokio-console shows a task without wakers as lost.
 fn has_a_waker(span: &Span) {
     if let Some(id) = span.id() {
         trace!(target: "tokio::task::waker", op = "waker.clone", task.id = id.into_u64());

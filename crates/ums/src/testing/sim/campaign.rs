@@ -1,12 +1,12 @@
-//! A campaign: very many seeds of one story, on all processors, until one fails.
+//! A campaign: runs a story with very many seeds, on all processors, until one seed fails.
 //!
 //! ```text
 //!   parent ---- starts its program again, once for each processor ----> part 0, part 1, ..
 //!          <--- "begin 12", "end 12 5301", a report ----------------
 //! ```
 //!
-//! Each part is a process. A story that ends its process (by a crash or an abort) or hangs counts
-//! as a failure of the seed that it had begun, and cannot affect the other parts.
+//! Each part is a process of its own. If a story ends its process (by a crash or an abort) or
+//! hangs, the seed that it had begun counts as failed, and the other parts are not affected.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -19,14 +19,15 @@ use super::check::{Check, report};
 use super::{replays, run_plan};
 use crate::os::linux::cpus;
 
-/// The variable that tells a process which part it is: `number/of`.
+/// The environment variable that gives a part its number and the number of parts: `number/of`.
 const PART: &str = "UMS_CAMPAIGN_PART";
-/// After so many worlds, the descriptors and threads of a process count as its normal number.
+/// The descriptors and threads that a process has after this many worlds count as its normal
+/// number.
 const WARM: u64 = 50;
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
-/// A seed that takes longer than this is suspect: a story takes milliseconds.
+/// A seed that takes longer than this is suspect, because a story takes milliseconds.
 const LATE_AFTER: Duration = Duration::from_secs(30);
-/// A suspect seed hangs after so much more time during which it had a processor.
+/// A suspect seed counts as hanging once it has had a processor for this much more time.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 
 /// The options of [`campaign`].
@@ -39,7 +40,7 @@ pub struct Campaign {
 }
 
 /// Runs a story with each seed of a campaign. It starts the program again with the same arguments,
-/// once for each job, so the program should do nothing else before this call.
+/// once for each job, so a program should do nothing else before it calls this.
 pub fn campaign(campaign: &Campaign, story: impl Fn() + Send + Sync + 'static) -> ExitCode {
     let story: super::shrink::Story = Arc::new(story);
     let part = std::env::var(PART).ok().and_then(|part| {
@@ -100,23 +101,24 @@ fn run_part(check: &Check, story: &super::shrink::Story, number: usize, of: usiz
 /// A message from a part.
 enum Said {
     Line(usize, String),
-    /// It has closed its output.
+    /// The part has closed its output.
     Ended(usize),
 }
 
 struct Part {
     child: Child,
-    /// The seed that it has begun, and the time.
+    /// The seed that the part has begun, and when.
     at: Option<(u64, Instant)>,
-    /// When the seed became suspect, and how long its threads had been starved by then.
+    /// When the seed became suspect, and how long the part's threads had waited for a processor by
+    /// then.
     late: Option<(Instant, Duration)>,
     report: String,
     over: bool,
 }
 
 impl Part {
-    /// Returns the seed in which it hangs, if it does. A part that computes forever or sleeps
-    /// forever is not starved.
+    /// Returns the seed in which the part hangs, if it does. The time that its threads wait for a
+    /// processor does not count; the time that they compute or sleep does.
     fn hangs(&mut self) -> Option<u64> {
         let (_, since) = self.at?;
         if since.elapsed() < LATE_AFTER {
@@ -126,7 +128,8 @@ impl Part {
         self.hangs_still(starved(self.child.id()))
     }
 
-    /// As `hangs`, for a suspect seed whose threads have been starved for so long until now.
+    /// Does what `hangs` does for a suspect seed. `starved` is how long the part's threads have
+    /// waited for a processor so far.
     fn hangs_still(&mut self, starved: Duration) -> Option<u64> {
         let (seed, _) = self.at?;
         let (late, before) = *self.late.get_or_insert((Instant::now(), starved));
@@ -135,7 +138,7 @@ impl Part {
     }
 }
 
-/// Returns for how long the live threads of a process have been ready without a processor, in sum.
+/// Returns how long the live threads of a process have waited for a processor, in sum.
 fn starved(process: u32) -> Duration {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return Duration::ZERO;
@@ -143,10 +146,11 @@ fn starved(process: u32) -> Duration {
     tasks.flatten().filter_map(|task| starved_thread(&task.path())).sum()
 }
 
-/// Returns the same for one thread, by its folder.
+/// Returns the same for one thread, given by its folder in `/proc`.
 fn starved_thread(task: &Path) -> Option<Duration> {
     let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
-    // The fields: nanoseconds on a processor, nanoseconds without one, number of turns.
+    // The fields: nanoseconds on a processor, nanoseconds of waiting for one, number of time
+    // slices.
     text.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
@@ -169,7 +173,7 @@ impl Parent {
         for number in 0..jobs {
             let mut command = Command::new(std::env::current_exe()?);
             command.args(std::env::args_os().skip(1)).env(PART, format!("{number}/{jobs}"));
-            // Stories panic on purpose, very often: these messages are not printed.
+            // Stories panic on purpose, very often. These messages are not printed.
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
             let out = child.stdout.take();
             let say = say.clone();
@@ -231,7 +235,7 @@ impl Parent {
         }
     }
 
-    /// Records that a part has ended. Returns the failure, if it failed.
+    /// Records that a part has ended. Returns the description of its failure, if it failed.
     fn ended(&mut self, from: usize) -> Option<String> {
         let part = &mut self.parts[from];
         part.over = true;

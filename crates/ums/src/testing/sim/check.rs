@@ -5,32 +5,33 @@ use std::sync::Arc;
 
 use super::{Ended, Faults, Plan, run_plan, shrink};
 
-/// Number of lines of a trace that are printed.
+/// How many lines of a trace are printed.
 const LINES: usize = 40;
 
 /// The options of [`check`].
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// The seeds; `UMS_SEED` overrides them with one.
+    /// The seeds. The environment variable `UMS_SEED` replaces them by one seed.
     pub seeds: std::ops::Range<u64>,
-    /// The faults.
+    /// The faults that may occur.
     pub faults: Faults,
-    /// The command that runs this check again, without the `UMS_SEED` before it.
+    /// The command that runs this check again. A report puts `UMS_SEED` and other variables before
+    /// it.
     pub command: String,
 }
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Number of seeds that were run.
+    /// How many seeds were run.
     pub seeds: u64,
-    /// The median of the numbers of points that they passed.
+    /// The median of the numbers of steps that they took.
     pub median_steps: u64,
 }
 
 impl Check {
-    /// Returns the plans of its seeds; if `UMS_SEED` is set, the plan of that seed alone, narrowed
-    /// by `UMS_WITHOUT` and `UMS_WILD`.
+    /// Returns the plans of its seeds. If the environment variable `UMS_SEED` is set, returns only
+    /// the plan of that seed, limited by the variables `UMS_WITHOUT` and `UMS_WILD`.
     pub(super) fn plans(&self) -> impl Iterator<Item = Plan> + use<> {
         let (faults, seeds) = (self.faults, self.seeds.clone());
         let one = variable("UMS_SEED").and_then(|seed| seed.parse().ok());
@@ -45,7 +46,8 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the plan of this seed as the environment narrows it.
+/// Returns the plan of this seed, limited by the environment variables `UMS_WITHOUT` and
+/// `UMS_WILD`.
 fn told(seed: u64, faults: Faults) -> Plan {
     let mut plan = Plan::new(seed, faults);
     let without = variable("UMS_WITHOUT").unwrap_or_default();
@@ -61,7 +63,7 @@ fn told(seed: u64, faults: Faults) -> Plan {
     plan
 }
 
-/// Returns the variables that, before a command, give this plan again.
+/// Returns the environment variables that, written before a command, produce this plan.
 fn typed(plan: &Plan, faults: Faults) -> String {
     let mut text = format!("UMS_SEED={}", plan.seed);
     let (mut whole, mut less) = (faults, plan.faults);
@@ -90,7 +92,8 @@ pub fn replays() -> bool {
 /// Runs a story with each seed, until one fails.
 ///
 /// # Panics
-/// If a seed fails: with the failure, the end of its trace, and the command that replays it.
+/// If a seed fails. The message contains the failure, the end of its trace, and the command that
+/// replays it.
 pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked {
     let story: super::shrink::Story = Arc::new(story);
     let mut steps = Vec::new();
@@ -98,7 +101,8 @@ pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked
         let told = Arc::clone(&story);
         let ended = run_plan(&plan, move || told());
         if let Some(why) = &ended.failed {
-            // Printed at once: the search for a shorter failure runs the story many times.
+            // Printed immediately, because the search for a shorter failure runs the story many
+            // times.
             let why = why.lines().next().unwrap_or_default();
             eprintln!("seed {} fails after {} steps: {why}", plan.seed, ended.steps);
             panic!("{}", report(check, &plan, &ended, &story));
@@ -110,7 +114,7 @@ pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked
     Checked { seeds: steps.len() as u64, median_steps }
 }
 
-/// Describes the failure, as the shortest run that was found.
+/// Describes the failure, by the shortest run that was found.
 pub(super) fn report(
     check: &Check,
     plan: &Plan,

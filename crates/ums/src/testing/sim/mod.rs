@@ -1,10 +1,11 @@
-//! One seed repeats a whole run: programs under simulation (feature `sim`).
+//! Simulation: runs programs in a simulated world, where one seed repeats a whole run (feature
+//! `sim`).
 //!
-//! [`run`] runs a *story*: a closure that builds a [`Node`](crate::Node) and uses it as the program
-//! does, in a world where one thread runs at a time. A seed decides which thread runs, when
-//! operations complete, and what goes wrong. The schedulers, lists, timers, locks and channels are
-//! those of the library. A story that fails with a seed fails with that seed again, in the same
-//! steps.
+//! [`run`] runs a *story*: a closure that builds a [`Node`](crate::Node) and uses it as a program
+//! does, in a simulated world where one thread runs at a time. A seed decides which thread runs,
+//! when operations complete, and what goes wrong. The schedulers, lists, timers, locks and channels
+//! are the real ones of the library. A story that fails with a seed fails with that seed again,
+//! after the same steps.
 //!
 //! ```
 //! let story = || {
@@ -20,12 +21,12 @@
 //! assert_eq!(ended.hash, ums::sim::run(1, ums::sim::Faults::default(), story).hash);
 //! ```
 //!
-//! A story must not block in any other way than through this crate (no lock of the standard library
-//! that another of its threads holds, no `std::thread::park`), and must not read a clock or random
-//! numbers of the operating system. The streams and listeners of [`ums::net`](crate::net) are on a
-//! network of the world's. Datagrams, and sockets that the standard library opened, are real: the
-//! seed does not decide when their bytes arrive. Processes that are started meanwhile hold copies
-//! of the sockets for a moment.
+//! A story must not block except through this crate. So it must not take a lock of the standard
+//! library that another of its threads holds, and not call `std::thread::park`. It must not read a
+//! clock or random numbers of the operating system. The streams and listeners of
+//! [`ums::net`](crate::net) use a simulated network. Datagrams, and sockets that the standard
+//! library opened, are real: the seed does not decide when their bytes arrive. A process that is
+//! started during a story holds copies of the sockets until it executes its program.
 
 mod campaign;
 mod check;
@@ -40,12 +41,12 @@ pub use campaign::{Campaign, campaign};
 pub use check::{Check, Checked, check, replays};
 pub use shrink::shrink;
 
-/// Runs a story in a world of this seed. A panic of the story is the failure.
+/// Runs a story in a world with this seed. A panic of the story is reported as its failure.
 pub fn run(seed: u64, faults: Faults, story: impl FnOnce() + Send + 'static) -> Ended {
     run_plan(&Plan::new(seed, faults), story)
 }
 
-/// As [`run`], with a plan.
+/// Does what [`run`] does, with a plan.
 pub fn run_plan(plan: &Plan, story: impl FnOnce() + Send + 'static) -> Ended {
     World::run(plan, story)
 }
@@ -55,25 +56,27 @@ pub fn is_here() -> bool {
     crate::os::sim::is_here()
 }
 
-/// Returns a number below `sides` from the story's seed; 0 outside of stories.
+/// Returns a random number below `sides`, which the story's seed decides. Returns 0 outside of
+/// stories.
 pub fn below(sides: u64) -> u64 {
     crate::os::sim::below(sides)
 }
 
-/// Returns nanoseconds of the story's clock; outside of stories, of the system's.
+/// Returns the time of the story's clock in nanoseconds; outside of stories, that of the system's
+/// clock.
 pub fn now() -> u64 {
     clock::now()
 }
 
-/// Turns the power off: every operation on a file fails until [`power_on`]. The
-/// caller must end its node before it calls `power_on`.
+/// Simulates a loss of power: every operation on a file fails until [`power_on`] is called. The
+/// caller must end its node before that call.
 pub fn power_off() {
     crate::os::sim::power_off();
 }
 
-/// Turns the power on again. Everything that workers wrote or truncated and did not sync is lost,
-/// or, in half of the worlds, a random part of it; and so are changes of names in folders that were
-/// not synced.
+/// Ends the loss of power. Everything that workers wrote or truncated and did not sync is lost; in
+/// half of the worlds, only a random part of it is lost. The same holds for changes of names in
+/// folders that were not synced.
 ///
 /// # Errors
 /// An error of the file system.
@@ -81,16 +84,17 @@ pub fn power_on() -> std::io::Result<()> {
     crate::os::sim::power_on()
 }
 
-/// Lets another thread run here, if the seed says so. It belongs in a story's own code, where the
-/// order of threads matters.
+/// Lets another thread run here if the seed decides so. To be called in a story's own code, at
+/// places where the order of threads matters.
 pub fn point(what: &'static str) {
     threads::point(what);
 }
 
-/// Creates a plain thread of the story's, which the story must join.
+/// Starts a plain thread, which belongs to the story. The story must join it.
 ///
 /// # Errors
-/// An error of the operating system; the world may refuse the thread ([`Faults::no_thread`]).
+/// An error of the operating system. The simulated world may also refuse the thread
+/// ([`Faults::no_thread`]).
 pub fn thread(name: &str, main: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
     threads::spawn(std::thread::Builder::new(), name.to_owned(), main).map(Thread)
 }
@@ -100,7 +104,7 @@ pub fn thread(name: &str, main: impl FnOnce() + Send + 'static) -> std::io::Resu
 pub struct Thread(threads::JoinHandle);
 
 impl Thread {
-    /// Waits for its end.
+    /// Waits for the end of the thread.
     ///
     /// # Errors
     /// The panic of the thread.
@@ -109,7 +113,7 @@ impl Thread {
     }
 }
 
-/// Sleeps as a plain thread does. A worker that calls this holds its scheduler up.
+/// Sleeps as a plain thread does. A worker that calls this stops its whole scheduler for that time.
 pub fn thread_sleep(span: Duration) {
     threads::sleep(span);
 }

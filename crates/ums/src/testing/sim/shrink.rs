@@ -1,8 +1,8 @@
-//! Finds a shorter way to a failure: with fewer faults, and with preemptions in a part of the run
-//! only.
+//! Finds a shorter run that fails in the same way: one with fewer faults, and with preemptions in a
+//! part of the run only.
 //!
-//! Each try is a run of its own, and is kept if it fails with the same words. So the result fails
-//! for certain; it may not be the shortest.
+//! Each attempt runs the whole story again, and is kept if it fails with the same message. So the
+//! result certainly fails, but it may not be the shortest that does.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Ended, Plan, run_plan};
 /// A story that can be run again.
 pub(super) type Story = Arc<dyn Fn() + Send + Sync>;
 
-/// Returns the shortest run that was found for this failure, and its result.
+/// Returns the shortest failing run that was found, and its result.
 pub fn shrink(plan: &Plan, ended: &Ended, story: &Arc<dyn Fn() + Send + Sync>) -> (Plan, Ended) {
     let mut best = (plan.clone(), ended.clone());
     let wanted = words(ended);
@@ -50,7 +50,7 @@ pub fn shrink(plan: &Plan, ended: &Ended, story: &Arc<dyn Fn() + Send + Sync>) -
     best
 }
 
-/// Returns the first line of the failure, without the numbers.
+/// Returns the first line of the failure without its digits.
 fn words(ended: &Ended) -> Option<String> {
     let first = ended.failed.as_ref()?.lines().next().unwrap_or_default();
     Some(first.chars().filter(|c| !c.is_ascii_digit()).collect())

@@ -1,8 +1,8 @@
-//! Models of the inbox: no scheduler sleeps on a push (rule 4), and nothing is lost or arrives
-//! twice (G6).
+//! Models of the inbox: no scheduler sleeps while something is pushed (rule 4), and nothing is lost
+//! or arrives twice (G6).
 //!
-//! Bounds: one scheduler, one or two threads that push; at most two preemptions of a thread while
-//! it could continue (what needs more is not tried).
+//! Bounds: one scheduler, and one or two threads that push. A thread is preempted at most twice at
+//! a point where it could continue; runs with more preemptions are not tried.
 
 use super::*;
 use crate::os::driver::Waker;
@@ -23,7 +23,7 @@ fn sleep_until_something_came(inbox: &Inbox, waker: &Waker) {
     while inbox.is_empty() {
         inbox.announce_sleep();
         if inbox.is_empty() {
-            // It hangs here if a push was not seen and did not ring.
+            // This hangs if the scheduler did not see a push and the pusher did not wake it.
             waker.heard.wait();
         }
         inbox.awake();
@@ -81,7 +81,7 @@ fn loom_a_worker_that_is_pushed_twice_arrives_twice_g8() {
             let again = came.iter().filter(|w| **w == 1).count();
             inbox.take_all(|waiter| came.push(waiter.worker.load(Ordering::Relaxed)));
             if again == 0 && came.contains(&1) {
-                // It ran, left, and rejoins once more.
+                // The worker ran, left its scheduler, and rejoins.
                 inbox.push(waiter);
             }
         }

@@ -1,9 +1,9 @@
-//! The inbox: the one way into a scheduler from outside it.
+//! The inbox: the only way into a scheduler from outside, apart from its work queue.
 //!
-//! Many threads push, the scheduler's current worker takes all. What comes through are *waiters*
-//! (workers of this scheduler whose wait was ended elsewhere, or that rejoin after being
-//! preemptive) and *letters* (everything rarer). New work does not come this way: it has the work
-//! queue.
+//! Many threads push; the scheduler's current worker takes everything. Two things are pushed.
+//! *Waiters* are workers of this scheduler whose wait was ended elsewhere, or that rejoin after
+//! they were preemptive. *Letters* are all rarer messages. New work requests do not pass through
+//! the inbox; they are put into the work queue.
 //!
 //! ```text
 //!   any thread                     the baton holder, in its turn
@@ -11,15 +11,17 @@
 //!   send(letter) -> [mail] ------> letters()
 //! ```
 //!
-//! Pushing allocates nothing: the link is in the waiter, and a waiter passes one inbox at a time,
-//! because only the thread that claimed its wait may push it (One Outcome).
+//! Pushing allocates nothing, because the link is a field of the waiter. One link is enough: only
+//! the thread that claimed a waiter's wait may push the waiter (One Outcome), so it is in one inbox
+//! at a time.
 //!
-//! The idle protocol (rule 4) is that of os/asleep: before the scheduler sleeps, it looks at stack,
-//! mail and work queue again. So no scheduler sleeps on a push, and a burst of pushes costs one
-//! system call.
+//! The protocol for going to sleep (rule 4) is in `os/asleep`: the scheduler first announces that
+//! it sleeps, and then looks at stack, mail and work queue once more. So no scheduler sleeps while
+//! something is pushed, and of several pushes to a sleeping scheduler only the first makes a system
+//! call.
 //!
-//! Another scheduler is reached only through its inbox (and its work queue): rule 16. Named
-//! invariant **Type Stable**: inboxes, like waiters, are never freed, only reused, so a late wake
+//! Rule 16: another scheduler is reached only through its inbox or its work queue. Invariant **Type
+//! Stable**: inboxes, like waiters, are never freed, only reused, so a wake-up that comes late
 //! touches live memory.
 
 use std::ptr::null_mut;
@@ -43,7 +45,7 @@ impl Pooled for Inbox {
 }
 
 impl Inbox {
-    /// Takes an inbox for a scheduler that sleeps where `waker` wakes it.
+    /// Takes an inbox from the pool, for a scheduler that `waker` wakes.
     pub(crate) fn take(waker: Waker) -> &'static Inbox {
         let make = |member| Inbox {
             stack: AtomicPtr::new(null_mut()),
@@ -57,7 +59,7 @@ impl Inbox {
         INBOXES.take(make, |inbox| *inbox.waker.lock() = Some(waker))
     }
 
-    /// Gives the inbox back for reuse, when its scheduler and all its workers have ended.
+    /// Returns the inbox to the pool, after its scheduler and all its workers have ended.
     pub(crate) fn give_back(&'static self) {
         debug_assert!(self.stack.load(Ordering::Relaxed).is_null(), "a worker is in the inbox");
         *self.waker.lock() = None;
@@ -67,7 +69,8 @@ impl Inbox {
         INBOXES.give_back(self);
     }
 
-    /// Sends a worker to its scheduler. The caller has claimed its wait, or is the worker itself.
+    /// Pushes a worker, and wakes the scheduler if it sleeps. The caller has claimed the worker's
+    /// wait, or is the worker itself.
     pub(crate) fn push(&self, waiter: &'static Waiter) {
         self.link(waiter);
         point("inbox: pushed");
@@ -77,7 +80,8 @@ impl Inbox {
         self.wake();
     }
 
-    /// Does the same for a worker that is saved only after it has passed on what to push.
+    /// Returns a post that does the same for a worker with its own context. The context's switch
+    /// sends the post after it has saved the worker's registers.
     #[cfg(not(loom))]
     pub(crate) fn post(&'static self, waiter: &'static Waiter) -> context::Post<'static> {
         // A worker that rejoins keeps its scheduler alive, and so its waker.
@@ -90,7 +94,7 @@ impl Inbox {
         unreachable!("models have no contexts")
     }
 
-    /// Sends a letter.
+    /// Sends a letter, and wakes the scheduler if it sleeps.
     pub(crate) fn send(&self, letter: Letter) {
         let mut mail = self.mail.lock();
         mail.push(letter);
@@ -99,8 +103,8 @@ impl Inbox {
         self.wake();
     }
 
-    /// Wakes the scheduler if it sleeps. Called after something was put where the scheduler looks
-    /// before it sleeps. Returns whether it slept.
+    /// Wakes the scheduler if it sleeps, and returns whether it slept. The caller has just put
+    /// something where the scheduler looks before it sleeps.
     pub(crate) fn wake(&self) -> bool {
         let slept = self.asleep.wake();
         if slept {
@@ -116,13 +120,13 @@ impl Inbox {
         }
     }
 
-    /// Returns whether nothing has arrived: two loads.
+    /// Returns whether nothing has arrived. Costs two loads.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.stack.load(Ordering::Relaxed).is_null() && self.mail_count.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes the letters, oldest first.
+    /// Takes all letters, the oldest first.
     pub(crate) fn letters(&self) -> Vec<Letter> {
         if self.mail_count.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -132,20 +136,20 @@ impl Inbox {
         std::mem::take(&mut *mail)
     }
 
-    /// Announces that the scheduler is about to sleep. The caller looks at everything again before
-    /// it does.
+    /// Announces that the scheduler is about to sleep. Before it sleeps, the caller must look once
+    /// more for work and messages.
     pub(crate) fn announce_sleep(&self) {
         self.asleep.announce();
     }
 
-    /// Returns whether its scheduler sleeps. Seen from outside, the answer may be stale.
+    /// Returns whether the inbox's scheduler sleeps. To other threads the answer may be stale.
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep.is_set()
     }
 
-    /// Withdraws the announcement. Returns true if a pusher has woken this scheduler since then;
-    /// what that pusher has stored is visible from here on. Otherwise no pusher has, and the next
-    /// one will find the scheduler awake.
+    /// Withdraws the announcement. Returns true if a pusher has woken this scheduler since the
+    /// announcement; what that pusher stored before is visible from here on. After false, the next
+    /// pusher finds the scheduler awake.
     pub(crate) fn awake(&self) -> bool {
         self.asleep.awake()
     }
