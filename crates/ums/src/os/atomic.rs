@@ -1,26 +1,26 @@
-//! The atomics of the lock-free protocols: the standard library's, or loom's when their models run
-//! (`RUSTFLAGS="--cfg loom"`), which then tries every interleaving and every value that a load may
-//! see.
+//! The atomics of the lock-free protocols. Normally they are the standard library's. When the
+//! models of the protocols run (`RUSTFLAGS="--cfg loom"`), they are loom's, which tries every
+//! interleaving and every value that a load may return.
 //!
-//! The protocols are those of `event.rs`, `wait`, `scheduler/inbox` and `scheduler/peers`; each has
-//! its models beside it, in `loom.rs`. Counters and what views show are no protocol, and stay
-//! standard.
+//! Each of these protocols has its models beside it: `event`, `entry`, `asleep`, `wait`,
+//! `wait/inbox`, `scheduler/peers` and those of `watch`. Counters, and fields that only views read,
+//! take part in no protocol, and use the standard library's atomics.
 
 #[cfg(loom)]
 pub use ::loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
-/// A fence for a `SeqCst` store that a `SeqCst` load of another variable must not overtake. Loom
-/// treats such accesses as release and acquire, and needs the fence; for a compiler the orders are
-/// enough.
+/// A fence between a `SeqCst` store and a `SeqCst` load of another variable after it. Loom treats
+/// such accesses as release and acquire, and needs the fence to keep their order. For the compiler
+/// `SeqCst` is enough.
 #[inline(always)]
 pub fn no_overtaking() {
     #[cfg(loom)]
     fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Lets other threads run, in a loop that waits for one of them.
+/// Lets other threads run. To be called in a loop that waits for another thread.
 pub fn let_others_run() {
     #[cfg(loom)]
     ::loom::thread::yield_now();

@@ -1,8 +1,8 @@
 //! The clock: nanoseconds that never go back.
 //!
-//! One `u64` of nanoseconds since the kernel's monotonic epoch is what every deadline, wait and
-//! statistic in this crate is made of. A read costs one vDSO call (about 25 ns) and no system call,
-//! so the fast paths read it only when something waits for time.
+//! Every deadline, wait and statistic in this crate is a `u64` of nanoseconds since the start of
+//! the kernel's monotonic clock. Reading it costs one vDSO call (about 25 ns) and no system call.
+//! The fast paths read it only when something waits for a time.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub use super::limits::NEVER;
 
-/// Returns the nanoseconds on the monotonic clock.
+/// Returns the time of the monotonic clock, in nanoseconds.
 #[inline]
 pub fn now() -> u64 {
     if let Some(now) = super::sim::now() {
@@ -27,9 +27,10 @@ pub fn used_by_this_thread() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// Returns ticks for statistics: cheaper to read than [`now`], converted by [`ticks_to_ns`] only
-/// when they are shown. On x86-64 the processor's time-stamp counter (which on every computer of
-/// the last decade is constant and synchronous, or the kernel would not use it as its own clock).
+/// Returns the time in ticks, for statistics. Ticks are cheaper to read than [`now`], and are
+/// converted by [`ticks_to_ns`] only when they are shown. On x86-64 they are the processor's
+/// time-stamp counter. On every computer of the last decade that counter is constant and
+/// synchronous; otherwise the kernel would not use it for its own clock.
 #[inline]
 pub fn ticks() -> u64 {
     if let Some(now) = super::sim::now() {
@@ -45,16 +46,18 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// A pair of readings to compare with: made once, early.
+/// The first reading of both clocks, to which later readings are compared.
 static START: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// Takes the first pair of readings. The longer ago that was, the better the conversion.
+/// Reads both clocks, the first time that it is called. The longer ago that was, the more exact is
+/// the conversion.
 pub fn start() -> (u64, u64) {
     *START.get_or_init(pair)
 }
 
-/// Returns both clocks, the ticks read just after. The ticks before tell whether the thread lost
-/// the processor in between, so it reads a few pairs and returns the closest.
+/// Reads both clocks, the ticks just after the nanoseconds. If the thread loses the processor in
+/// between, the readings do not fit together. So it also reads the ticks before, takes a few such
+/// readings, and returns the one that took the shortest time.
 fn pair() -> (u64, u64) {
     let read = |_| {
         let (before, ns, after) = (ticks(), now(), ticks());
@@ -63,7 +66,7 @@ fn pair() -> (u64, u64) {
     (0..4).map(read).min().map_or_else(|| (now(), ticks()), |(_, pair)| pair)
 }
 
-/// Returns whether ticks are nanoseconds: without a counter, and in a simulated world.
+/// Returns whether ticks are nanoseconds: on processors other than x86-64, and in a simulation.
 #[inline]
 fn ticks_are_ns() -> bool {
     if super::sim::is_here() {
@@ -72,7 +75,7 @@ fn ticks_are_ns() -> bool {
     cfg!(not(target_arch = "x86_64"))
 }
 
-/// Converts a span of ticks to nanoseconds.
+/// Converts a number of ticks to nanoseconds.
 pub fn ticks_to_ns(span: u64) -> u64 {
     if ticks_are_ns() {
         return span;
@@ -86,15 +89,15 @@ pub fn ticks_to_ns(span: u64) -> u64 {
     (u128::from(span) * u128::from(elapsed.0) / u128::from(elapsed.1.max(1))) as u64
 }
 
-/// Nanoseconds in 2^32 ticks, measured once; 0 before.
+/// The number of nanoseconds in 2^32 ticks. Measured once; 0 before.
 static RATE: AtomicU64 = AtomicU64::new(0);
 
-/// How long to measure. The two clocks are read within some 100 ns of each other, so the rate is
-/// good to a hundred-thousandth.
+/// How long after the start the rate is measured. The two clocks are read within some 100 ns of
+/// each other, so after this time the error of the rate is at most one in a hundred thousand.
 const RATE_AFTER_NS: u64 = 10_000_000;
 
-/// Converts as [`ticks_to_ns`] does, but by a multiplication, which is fast enough for a histogram
-/// of durations.
+/// Does what [`ticks_to_ns`] does, but by a multiplication, which is fast enough for a histogram of
+/// durations.
 #[inline]
 pub fn ticks_to_ns_quickly(span: u64) -> u64 {
     if ticks_are_ns() {
@@ -118,28 +121,29 @@ fn measure_rate(span: u64) -> u64 {
     ticks_to_ns(span)
 }
 
-/// Returns a number of ticks that takes no longer than this span, and not much less: a thread that
-/// sleeps for that many ticks before it reads the clock again is never late.
+/// Returns a number of ticks that takes at most this many nanoseconds, and not much less. A thread
+/// that waits for so many ticks before it reads the clock again is never late.
 pub fn ticks_within(span_ns: u64) -> u64 {
     if ticks_are_ns() {
         return span_ns;
     }
     let (ns0, t0) = start();
-    // In this order: if the thread loses the processor between the two readings, the ticks seem
-    // slower than they are, and it looks too early. `start` reads in the other order, for the same
-    // reason.
+    // The ticks are read first. If the thread loses the processor between the two readings, a tick
+    // seems to take longer than it does, the result is too small, and the caller is early instead
+    // of late. `start` reads the clocks in the other order, for the same reason.
     let ticks = ticks().saturating_sub(t0);
     let ns = now() - ns0;
     if ns < 1_000_000 {
-        // Too early to tell how fast they go.
+        // Not enough time has passed to measure the rate of the ticks.
         return 0;
     }
     let exact = u128::from(span_ns) * u128::from(ticks) / u128::from(ns);
-    // The two clocks are read one after the other, and the kernel steers one of them.
+    // The result is reduced a little, because the two clocks are not read at the same moment, and
+    // the kernel adjusts the rate of one of them.
     u64::try_from(exact - exact / 64).unwrap_or(u64::MAX / 2)
 }
 
-/// Returns the deadline that lies `span` from now, or [`NEVER`] if that is beyond the clock.
+/// Returns the deadline `span` from now, or [`NEVER`] if the clock cannot represent it.
 pub fn after(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_nanos()).map_or(NEVER, |ns| now().saturating_add(ns))
 }

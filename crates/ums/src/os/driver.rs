@@ -1,8 +1,8 @@
-//! The I/O driver: tokens in, completions out.
+//! The I/O driver: the interface between a scheduler and the system's I/O.
 //!
-//! A *driver* carries out the asynchronous operations of one scheduler. It knows nothing of
-//! workers: the scheduler hands it an [`Op`] under a *token*, and later gets the token back with
-//! the result, in a [`Done`].
+//! A *driver* carries out the asynchronous operations of one scheduler. It does not use workers.
+//! The scheduler submits an [`Op`] together with a *token*, a number of its choice. Later the
+//! driver returns the token with the result of the operation, in a [`Done`].
 //!
 //! ```text
 //!   submit(token, op) --+--> Submitted::Done(result)        completed on the spot
@@ -13,22 +13,23 @@
 //!   waker().wake()                      from any thread: ends the wait, or the next one
 //! ```
 //!
-//! Three back ends stand behind the trait, in the order of preference: io_uring for a scheduler
-//! whose baton stays on one thread, epoll with speculative calls for one whose baton moves between
-//! threads, and plain synchronous calls. `linux::open` probes them in this order, and says why one
-//! was not taken.
+//! The trait has three implementations (back ends), in the order of preference: io_uring, for a
+//! scheduler whose baton stays on one thread; epoll, for a scheduler whose baton moves between
+//! threads, where each operation is tried before its descriptor is polled; and plain synchronous
+//! calls. `linux::open` tries them in this order, and reports why it did not use one.
 //!
 //! Invariants
-//! * *One Holder*: only the holder of the scheduler's baton calls a driver, so it has no locks. A
-//!   [`Waker`] is the exception: any thread may ring it.
-//! * *Frozen Buffer*: a driver keeps a [`LiveOp`] until the kernel is done with its buffers, and
-//!   drops it before it delivers the completion (or waits for the kernel when it is dropped
-//!   itself). As long as the value exists, the buffers are there and no other code touches them.
-//! * *One Completion*: a token that was answered `Pending` is returned exactly once, cancelled or
-//!   not. Until then the token is not used for another operation.
+//! * *One Holder*: only the holder of the scheduler's baton calls a driver, so a driver has no
+//!   locks. A [`Waker`] is the exception: any thread may use it.
+//! * *Frozen Buffer*: a driver keeps a [`LiveOp`] until the kernel no longer uses its buffers, and
+//!   drops it before it delivers the completion. If the driver itself is dropped, it waits for the
+//!   kernel first. As long as the `LiveOp` exists, the buffers are valid and no other code touches
+//!   them.
+//! * *One Completion*: a token for which `submit` returned `Pending` is returned exactly once,
+//!   cancelled or not. Until then the token is not used for another operation.
 //!
-//! It does not do: the choice of a back end, deadlines (the timer list cancels), fairness between
-//! sockets, buffer ownership.
+//! What a driver does not do: it does not choose the back end, has no deadlines (the timer list
+//! cancels operations), guarantees no fairness between sockets, and does not own buffers.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -38,16 +39,17 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use super::op::{CURRENT, LiveOp, Op, Side};
 
-/// Tokens from here on belong to the drivers themselves.
+/// Tokens above this one are reserved for the drivers themselves.
 pub const TOKEN_MAX: u64 = u64::MAX - 16;
 
 /// The state of a submitted operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Submitted {
-    /// It is on its way; `reap` or `wait` will return its token.
+    /// The operation is under way. `reap` or `wait` will return its token.
     Pending,
-    /// It completed before `submit` returned, with this result; the token will not come back.
+    /// The operation completed before `submit` returned, with this result. Its token will not be
+    /// returned.
     Done(i32),
 }
 
@@ -56,62 +58,65 @@ pub enum Submitted {
 pub struct Done {
     /// The token given at submission.
     pub token: u64,
-    /// The result, as [`Op`] says.
+    /// The result, as described at [`Op`].
     pub result: i32,
 }
 
-/// One scheduler's I/O. See the module's text for the protocol.
+/// The I/O of one scheduler. The protocol is described at the top of this file.
 pub trait Driver: Send {
     /// Returns which back end this is: `io_uring`, `epoll` or `sync`.
     #[cfg_attr(not(test), allow(dead_code))] // The tests of the back ends ask.
     fn name(&self) -> &'static str;
 
-    /// Returns one sentence for people: the flags in use, and why nothing better was chosen.
+    /// Returns one sentence for the operator: the flags in use, and why no better back end was
+    /// chosen.
     fn describe(&self) -> String;
 
-    /// Starts an operation under a token that no pending operation has, at most [`TOKEN_MAX`].
-    /// Never fails: an error is a completion.
+    /// Starts an operation under a token that no pending operation has, at most [`TOKEN_MAX`]. It
+    /// cannot fail: an error is returned as the operation's result.
     fn submit(&mut self, token: u64, op: LiveOp<'static>) -> Submitted;
 
-    /// Asks for an end of the operation. Its completion still comes exactly once, with
-    /// `-ECANCELED` or its real result. A token that is not pending is ignored.
+    /// Asks the system to end the operation early. Its completion is still delivered exactly once,
+    /// with `-ECANCELED` or its real result. A token that is not pending is ignored.
     fn cancel(&mut self, token: u64);
 
-    /// Returns whether there is something to reap or to flush. Costs a few loads (epoll: one clock
-    /// read while operations are pending), never a system call. It may be late, but does not stay
-    /// wrong.
+    /// Returns whether there is something to reap or to flush. Costs a few loads (with epoll, one
+    /// clock read while operations are pending), never a system call. The answer may be out of date
+    /// for a short time.
     fn ready(&mut self) -> bool;
 
-    /// Appends what has completed. Does not block; at most one system call when there is little
-    /// to do, and none when there is nothing.
+    /// Appends the completed operations to `out`. Does not block. Makes no system call when there
+    /// is nothing to do, and at most one when there is little.
     fn reap(&mut self, out: &mut Vec<Done>);
 
-    /// Flushes, then blocks until a completion, a wake or the timeout, and appends what
-    /// has completed. May return early and without a completion.
+    /// Flushes; then blocks until an operation completes, the waker is used or the timeout has
+    /// passed; then appends the completed operations to `out`. It may return early and without a
+    /// completion.
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>);
 
-    /// Returns a handle that ends `wait` from any thread.
+    /// Returns a handle by which any thread can end `wait`.
     fn waker(&self) -> Waker;
 
-    /// Returns how many pending operations the system has completed and that are not reaped yet.
+    /// Returns how many pending operations the system has completed that have not been reaped yet.
     fn done(&mut self) -> usize;
 
-    /// Returns how many operations were submitted and not yet delivered.
+    /// Returns how many operations were submitted whose completion has not been delivered yet.
     #[cfg_attr(not(test), allow(dead_code))] // The tests of the back ends ask.
     fn pending(&self) -> usize;
 }
 
-/// Ends a driver's wait from any thread. A wake that comes before the wait ends that one.
+/// Ends a driver's `wait`, from any thread. If no wait is under way, it ends the next one.
 #[derive(Debug, Clone)]
 pub struct Waker {
     bell: Arc<OwnedFd>,
-    /// Rung besides, in models: a sleeper there waits for this.
+    /// In models, the sleeper waits for this instead of the eventfd.
     #[cfg(loom)]
     pub heard: Arc<::loom::sync::Notify>,
 }
 
 impl Waker {
-    /// Makes a new bell. Its descriptor counts wakes; drivers that see edges need not read it.
+    /// Makes a waker with an eventfd that counts wakes. A driver that polls it edge-triggered need
+    /// not read it.
     pub(crate) fn new() -> io::Result<Waker> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker {
@@ -121,22 +126,23 @@ impl Waker {
         })
     }
 
-    /// Rings: one `write(2)`. Never blocks and does not fail; a full counter rings as well.
+    /// Wakes the driver, by one `write(2)`. It never blocks and cannot fail: if the counter is
+    /// full, the eventfd is readable already.
     pub fn wake(&self) {
-        // The only possible error is EAGAIN after 2^64 - 2 rings without a driver's drop.
+        // The only possible error is EAGAIN, after 2^64 - 2 wakes that the driver did not read.
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
         super::sim::wake(super::sim::On::Bell(self.fd()));
         #[cfg(loom)]
         self.heard.notify();
     }
 
-    /// Empties the counter, for a driver that sees levels instead of edges. Called by the driver
-    /// alone, before it looks at what the wake was for.
+    /// Resets the counter, for a driver that polls the eventfd level-triggered. Only the driver
+    /// calls this, before it checks why it was woken.
     pub(in crate::os) fn silence(&self) {
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
     }
 
-    /// Returns the descriptor that a driver watches.
+    /// Returns the eventfd, which the driver polls.
     pub(crate) fn fd(&self) -> RawFd {
         self.bell.as_raw_fd()
     }

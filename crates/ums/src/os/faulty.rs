@@ -1,8 +1,12 @@
-//! Faults on purpose: a driver around a driver, for tests.
+//! Faults on purpose: for tests, a driver that wraps another driver and makes its operations go
+//! wrong.
 //!
-//! From one seed it makes completions late and out of order, transfers short, operations on files
-//! fail, and cancellations arrive late, so that they race with what they cancel. The code above the
-//! seam must not notice more than an error or a short transfer.
+//! From one seed it delays completions and changes their order, makes transfers short and
+//! operations on files fail, and delays cancellations so that they race with the operations that
+//! they cancel. The code that uses the driver must not notice more than an error or a short
+//! transfer.
+//!
+//! Delays are counted in *looks*: a look is a call of `reap` or `wait`.
 //!
 //! ```text
 //!   submit --fails--------------------------> held --- so many looks later ---> Done
@@ -10,38 +14,38 @@
 //!      +--shortened--> [ the real driver ] --late
 //! ```
 //!
-//! Rule: *One Completion* (the seam): an operation that fails on purpose is
-//! never given to the real driver, and what the real driver completes is delivered once.
+//! The driver keeps the rule *One Completion*: an operation that fails on purpose is never
+//! submitted to the real driver, and a completion of the real driver is delivered once.
 
 use crate::os::driver::{Done, Driver, LiveOp, Op, Submitted, Waker};
 use crate::os::lock::Lock;
 
-/// The most looks for which a completion or a cancellation is held back.
+/// The largest number of looks by which a completion or a cancellation is delayed.
 const LOOKS_MAX: u64 = 6;
 
-/// What goes wrong, in how many of a thousand cases each.
+/// Which faults happen, each in how many of a thousand cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// The same seed gives the same faults, as long as the operations are the same.
+    /// The seed. The same seed gives the same faults, as long as the operations are the same.
     pub seed: u64,
-    /// Completions and cancellations that are held back, and so change their order.
+    /// Completions and cancellations that are delayed, which also changes their order.
     pub late: u64,
-    /// Transfers of files that move only a part.
+    /// File transfers that move only a part of the data.
     pub short: u64,
-    /// Operations on files that fail, with one of `errors`.
+    /// File operations that fail with one of `errors`.
     pub fail: u64,
-    /// The errors; zeros are left out.
+    /// The errors. Zeros are ignored.
     pub errors: [i32; 4],
 }
 
 static INSTALLED: Lock<Option<Faults>> = Lock::new(None);
 
-/// Gives the drivers that are opened from now on these faults; None for none.
+/// Sets the faults of all drivers that are opened from now on; `None` for no faults.
 pub fn install(faults: Option<Faults>) {
     *INSTALLED.lock() = faults;
 }
 
-/// Returns the driver itself, or with the installed faults around it.
+/// Returns the driver unchanged, or wrapped in one with the installed faults.
 pub fn wrap(driver: Box<dyn Driver>) -> Box<dyn Driver> {
     match *INSTALLED.lock() {
         None => driver,
@@ -49,14 +53,14 @@ pub fn wrap(driver: Box<dyn Driver>) -> Box<dyn Driver> {
     }
 }
 
-/// A driver with faults; see the module's text.
+/// A driver with faults; see the top of this file.
 pub struct Faulty {
     inner: Box<dyn Driver>,
     faults: Faults,
     random: u64,
-    /// Completions that are held back, and for how many looks.
+    /// Completions that are delayed, each with the number of looks that remain.
     held: Vec<(u64, Done)>,
-    /// Cancellations that are held back.
+    /// Cancellations that are delayed, each with the number of looks that remain.
     cancels: Vec<(u64, u64)>,
     fresh: Vec<Done>,
 }
@@ -68,7 +72,7 @@ impl Faulty {
         Faulty { inner, faults, random, held, cancels, fresh }
     }
 
-    /// Returns the next number of xorshift64*.
+    /// Returns the next random number, by xorshift64*.
     fn roll(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -80,7 +84,7 @@ impl Faulty {
         self.roll() % 1000 < in_a_thousand
     }
 
-    /// Returns for how many looks to hold something back; 0 for not at all.
+    /// Returns by how many looks to delay something; 0 for not at all.
     fn lateness(&mut self) -> u64 {
         if self.happens(self.faults.late) { 1 + self.roll() % LOOKS_MAX } else { 0 }
     }
@@ -94,7 +98,8 @@ impl Faulty {
         errors.clone().nth(at)
     }
 
-    /// Returns the operation, possibly with a shorter transfer. Direct I/O stays aligned.
+    /// Returns the operation, perhaps with a shorter transfer. Transfers of direct I/O stay
+    /// aligned.
     fn shorten(&mut self, mut op: LiveOp<'static>) -> LiveOp<'static> {
         if let Op::Read { len, .. } | Op::Write { len, .. } = *op {
             let step = if len.is_multiple_of(512) { 512 } else { 1 };
@@ -105,8 +110,7 @@ impl Faulty {
         op
     }
 
-    /// Takes one look: sorts the completions, and delivers those that have been held back long
-    /// enough.
+    /// Counts one look: delays some of the new completions, and delivers those whose delay is over.
     fn pass(&mut self, out: &mut Vec<Done>) {
         let mut fresh = std::mem::take(&mut self.fresh);
         for done in fresh.drain(..) {
@@ -134,7 +138,7 @@ impl Faulty {
     }
 }
 
-/// Returns whether it is an operation on a file, which may fail on purpose.
+/// Returns whether the operation is on a file. Only such operations fail on purpose.
 fn is_of_a_file(op: &Op) -> bool {
     let moves =
         matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Readv { .. } | Op::Writev { .. });

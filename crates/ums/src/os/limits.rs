@@ -1,57 +1,60 @@
 //! Every limit of the library, in one place.
 
-/// A deadline that never comes, in nanoseconds on the clock.
+/// A deadline that never comes, as nanoseconds on the clock.
 pub const NEVER: u64 = u64::MAX;
-/// Most workers that one scheduler can have, whatever its builder was given.
+/// The most workers that one scheduler can have, whatever its builder was asked for.
 pub const WORKERS_PER_SCHEDULER_MAX: usize = 1 << 20;
-/// The classic maximum of workers in a process.
+/// The maximum number of workers in a process that uses the `classic` profile.
 pub const CLASSIC_WORKERS: usize = 255;
 /// How long a worker may be idle before it is destroyed: 15 minutes.
 pub const TRIM_AFTER_NS: u64 = 15 * 60 * 1_000_000_000;
-/// How long a worker beyond the limit stays for the next request of a user that holds a resource: 1
-/// s (rule 7).
+/// How long an idle reserve worker (one beyond the limit, for the request of a user that holds a
+/// resource: rule 7) is kept for the next such request: 1 s.
 pub const TRIM_RESERVE_AFTER_NS: u64 = 1_000_000_000;
 /// How long a worker may run before `yield_if_due` yields: 4 ms.
 pub const QUANTUM_NS: u64 = 4_000_000;
-/// How long a wait for a file may take before it is counted as slow: 15 s.
+/// How long a wait for file I/O may take before it is counted as slow: 15 s.
 pub const SLOW_IO_NS: u64 = 15_000_000_000;
-/// How long a scheduler stays awake for the next request of a user that holds a lock: 100 us.
+/// How long an idle scheduler stays awake for the next request of a user that holds a lock: 100 us.
 pub const HOLDER_SPIN_NS: u64 = 100_000;
-/// The highest nice value, for threads that give way to all others.
+/// The highest nice value, for threads that run only when no other thread needs the processor.
 pub const NICE_MAX: u8 = 19;
-/// How many choices may leave something older behind before age alone decides.
+/// How many choices may pass over something that was ready earlier, before only age decides.
 pub const PASSED_MAX: u32 = 1000;
-/// Stack of a thread worker, in bytes.
+/// The default stack size of a thread worker, in bytes.
 pub const THREAD_STACK: usize = 2 << 20;
-/// Stack of a fiber worker, in bytes.
+/// The default stack size of a fiber worker, in bytes.
 pub const FIBER_STACK: usize = 256 << 10;
-/// The least stack of a worker: for its own turn, a signal and the message of a panic. A worker
-/// with its own context needs more.
+/// The smallest stack of a worker, in bytes. It has room for the worker's own turn, a signal
+/// handler and the message of a panic. A worker with its own context needs more.
 pub const STACK_MIN: usize = 32 << 10;
-/// The least stack of a fiber, which takes no signals there.
+/// The smallest stack of a fiber, in bytes. Signal handlers do not run on a fiber's stack.
 pub const FIBER_STACK_MIN: usize = 16 << 10;
 /// The largest stack size that is accepted: 1 TiB.
 pub const STACK_MAX: usize = 1 << 40;
-/// Warm fiber stacks that a scheduler keeps.
+/// How many fiber stacks a scheduler keeps for reuse.
 pub const WARM_STACKS: usize = 256;
-/// Requests that may wait for a worker on one scheduler.
+/// How many requests may wait for a worker on one scheduler.
 pub const QUEUE_MAX: usize = 1 << 20;
-/// Load a preferred scheduler may have above the least loaded one, in per cent.
+/// How much higher the load of a preferred scheduler may be than that of the least loaded one, in
+/// per cent.
 pub const HINT_SLACK_PERCENT: usize = 20;
 
-/// How long nothing may progress before a scheduler creates workers beyond its soft limit: 10 ms.
+/// How long a scheduler may make no progress before it creates workers beyond its soft limit: 10
+/// ms.
 pub const STANDSTILL_NS: u64 = 10_000_000;
-/// How long a standstill at the hard limit of workers lasts before it is reported on stderr: 1 s.
+/// How long a scheduler at its hard limit of workers may make no progress before that is reported
+/// on stderr: 1 s.
 pub const STANDSTILL_TOLD_NS: u64 = 1_000_000_000;
-/// How long a request may be queued before a worker is created for it beyond the soft limit: 100
+/// How long a request may be queued before a worker beyond the soft limit is created for it: 100
 /// ms.
 pub const OVERDUE_NS: u64 = 100_000_000;
-/// The pause between two workers that are created for overdue requests: 1 ms.
+/// The shortest time between the creation of two workers for overdue requests: 1 ms.
 pub const OVERDUE_PAUSE_NS: u64 = 1_000_000;
 /// How long a worker beyond the soft limit may be idle before it is destroyed: 10 s.
 pub const TRIM_BEYOND_SOFT_AFTER_NS: u64 = 10_000_000_000;
 
-/// Returns the soft limit of workers for this many processors, if the computer has room for them.
+/// Returns the soft limit of workers for this many processors, if the computer has memory for them.
 pub fn soft_limit_for(cpus: usize) -> usize {
     let auto = match cpus {
         0..=4 => 512,

@@ -1,26 +1,27 @@
-//! A lock whose holder may panic: std's mutex without its poison.
+//! A lock that ignores panics of its holder: std's mutex without poisoning.
 //!
-//! The rule for the code under a [`Lock`]: a panic there leaves what the lock guards in a state
-//! that the next holder can use, as each step is complete in itself (a push, a removal, a store).
-//! So a panicked holder is no reason for later callers to panic too. Where a state needs several
-//! steps, the code that could panic between them, such as a closure of the application, runs before
-//! or after the lock is held.
+//! Code that runs while it holds a [`Lock`] obeys this rule: a panic leaves the guarded state
+//! usable for the next holder, because each step (a push, a removal, a store) is complete in
+//! itself. So later callers need not panic after a holder panicked. If a change needs several
+//! steps, code that could panic between them, such as a closure of the application, runs before the
+//! lock is taken or after it is released.
 //!
-//! std's own `nonpoison::Mutex` is not stable. [`Lock`] has its verbs, and its guard is std's.
-//! `parking_lot` has no poison either, but would be a dependency, with a thread-local for each
-//! thread that waits; std's lock waits in the kernel by address and knows no thread.
+//! std's own `nonpoison::Mutex` is not stable. [`Lock`] has the same methods, and its guard is
+//! std's. `parking_lot` has no poisoning either, but it would be a dependency, and it keeps a
+//! thread-local for each thread that waits; std's lock waits on a futex and keeps no data for a
+//! thread.
 //!
-//! What guards the waiters of a resource is a *short lock* (`short_lock.rs`) instead.
+//! The waiters of a resource are guarded by a *short lock* (`short_lock.rs`) instead.
 
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// A mutex that has no poison; see the module about what may run under it.
+/// A mutex without poisoning. The top of this file says what may run while it is held.
 #[derive(Debug, Default)]
 pub struct Lock<T: ?Sized>(std::sync::Mutex<T>);
 
 impl<T> Lock<T> {
-    /// Makes a free lock.
+    /// Makes a lock that is free.
     pub const fn new(value: T) -> Lock<T> {
         Lock(std::sync::Mutex::new(value))
     }
@@ -49,7 +50,7 @@ impl<T: ?Sized> Lock<T> {
 pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    /// Makes one without waiters.
+    /// Makes a condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar(std::sync::Condvar::new())
     }
@@ -64,13 +65,14 @@ impl Condvar {
         self.0.notify_all();
     }
 
-    /// Releases the lock, waits to be notified, and locks again. May return without cause.
+    /// Releases the lock, waits for a notification, and locks again. It may return without a
+    /// notification.
     #[cfg(feature = "sim")]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the same for at most this time. Returns true if the time has passed.
+    /// Does the same, but waits at most this long. Returns true if the time has passed.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -81,7 +83,7 @@ impl Condvar {
         (guard, time.timed_out())
     }
 
-    /// Waits for at most this time while the condition holds.
+    /// Waits at most this long, as long as the condition is true.
     pub fn wait_timeout_while<T>(
         &self,
         guard: MutexGuard<'_, T>,

@@ -1,9 +1,9 @@
-//! Everything that comes from the operating system, behind seams.
+//! Everything that comes from the operating system, behind interfaces of this library.
 //!
 //! Time ([`clock`]), threads ([`threads`]) and their events ([`event`]), I/O ([`driver`]) and the
-//! number of processors (`linux::cpus`) are passed in or asked for here and nowhere else, so that a
-//! simulation can put its own in their place. The limits that the library sets itself stand beside
-//! those of the machine, in [`limits`]. Nothing here knows a worker or a scheduler.
+//! number of processors (`linux::cpus`) are asked for here and nowhere else, so that a simulation
+//! can put its own in their place. The library's own limits are here, too, in [`limits`]. Nothing
+//! in this room uses workers or schedulers.
 
 pub mod asleep;
 pub mod atomic;

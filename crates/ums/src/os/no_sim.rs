@@ -1,31 +1,31 @@
-//! What stands for the simulated world (`sim/`) in a build without the feature `sim`: no caller is
-//! in one.
+//! Replaces the simulated world (`sim/`) in a build without the feature `sim`: no caller is ever in
+//! a simulated world.
 //!
-//! It has the names that the code outside uses, so that this code asks at run time, and has no
-//! second form for a build without simulation. All of it is constant: the compiler removes the
-//! question and what follows it.
+//! It has the names of `sim/` that other code uses. So that code needs no second form for such a
+//! build: it always asks whether it is in a simulated world. Here the answer is a constant, so the
+//! compiler removes the question and the code that depends on it.
 
-/// Number of threads that a world has room for.
+/// How many threads a world has room for.
 pub const THREADS: u64 = 0;
 
-/// What a thread waits on in a world.
+/// What a thread of a simulated world waits on.
 #[expect(dead_code, reason = "without a world, no code reads what a thread waits on")]
 pub enum On {
-    /// Nothing but the time.
+    /// Only a time.
     Time,
     /// An event, by its address.
     Event(usize),
-    /// A driver's bell, by its descriptor.
+    /// A driver's waker, by its descriptor.
     Bell(std::os::fd::RawFd),
 }
 
-/// Returns true if the caller is in a world.
+/// Returns true if the caller is in a simulated world.
 #[inline(always)]
 pub const fn is_here() -> bool {
     false
 }
 
-/// Returns the time of the caller's world.
+/// Returns the time of the caller's simulated world; `None` outside every world.
 #[inline(always)]
 pub const fn now() -> Option<u64> {
     None
@@ -35,19 +35,19 @@ pub const fn now() -> Option<u64> {
 #[inline(always)]
 pub const fn point(_: &'static str) {}
 
-/// Waits, in a world.
+/// Waits, in a simulated world.
 #[inline(always)]
 pub const fn block(_: On, _: u64, _: &'static str) {}
 
-/// Makes the threads of the world runnable that wait for this.
+/// Makes those threads of the world runnable that wait on this.
 #[inline(always)]
 pub const fn wake(_: On) {}
 
-/// Ends the caller's world.
+/// Ends the caller's world as failed.
 #[inline(always)]
 pub const fn fail(_: &str) {}
 
-/// Returns the text of a panic, for [`fail`].
+/// Returns the message of a panic, for [`fail`].
 #[inline(always)]
 pub const fn text_of(_: &(dyn std::any::Any + Send)) -> String {
     String::new()
@@ -59,7 +59,7 @@ pub const fn enlist(_: &str) -> Option<std::io::Result<Enlisted>> {
     None
 }
 
-/// A thread of a world: there is none, so that a handle has no room for it.
+/// A thread of a world. Here there is none, so a handle needs no room for it.
 #[derive(Clone, Debug)]
 pub enum Enlisted {}
 
@@ -69,32 +69,32 @@ impl Enlisted {
         match self {}
     }
 
-    /// Removes the thread, which could not be created.
+    /// Removes the thread from the world, because it could not be created.
     pub fn strike(self) {
         match self {}
     }
 
-    /// Returns true if it has ended.
+    /// Returns true if the thread has ended.
     pub fn is_gone(&self) -> bool {
         match *self {}
     }
 
-    /// Waits until it has ended.
+    /// Waits until the thread has ended.
     pub fn wait(&self) {
         match *self {}
     }
 
-    /// Records that its context was released.
+    /// Records that the context of the thread's worker was released.
     pub fn release(&self) {
         match *self {}
     }
 }
 
-/// Threads that leave their kernel thread, in a world.
+/// Workers that leave their kernel thread, in a simulated world.
 pub mod carry {
     use crate::os::event::Event;
 
-    /// Where the membership of a host's kernel thread is kept.
+    /// The membership in a world that belongs to a host's kernel thread.
     #[derive(Default)]
     pub struct Carried;
 
@@ -111,24 +111,25 @@ pub mod carry {
             switch();
         }
 
-        /// Picks up the membership.
+        /// Takes over the membership, after the calling context was continued.
         #[inline(always)]
         pub const fn arrive(&self) {}
     }
 
-    /// Prepares the calling thread. Returns false if it is in no world.
+    /// Prepares the calling thread, a worker that will leave its kernel thread. Returns false if it
+    /// is in no world.
     #[inline(always)]
     pub const fn leaves_own_thread() -> bool {
         false
     }
 
-    /// Notifies on behalf of a thread of a world that is being saved.
+    /// Notifies other threads on behalf of a thread of a world whose context is being saved.
     pub fn ferry(_: impl FnOnce() + Send + 'static) -> std::sync::Arc<Event> {
         unreachable!("only threads of a world have a ferryman")
     }
 }
 
-/// I/O in a world.
+/// I/O in a simulated world.
 pub mod driver {
     use crate::os::driver::Driver;
 
@@ -138,7 +139,7 @@ pub mod driver {
     }
 }
 
-/// Operations on files. In a world its disk notes what they change.
+/// Operations on files. In a simulated world, its disk notes what they change.
 pub mod files {
     use std::io::Result;
     use std::os::fd::RawFd;
@@ -181,7 +182,7 @@ pub mod files {
     }
 }
 
-/// Sockets of a world's network.
+/// Sockets of a simulated network.
 pub mod sockets {
     use std::net::SocketAddr;
     use std::os::fd::{AsRawFd, OwnedFd};
@@ -203,7 +204,7 @@ pub mod sockets {
         None
     }
 
-    /// Returns how long it takes until the other side learns of a connection, in nanoseconds.
+    /// Returns how long it takes until the other side notices a connection, in nanoseconds.
     #[inline(always)]
     pub const fn until_connected() -> Option<u64> {
         None

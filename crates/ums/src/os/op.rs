@@ -1,12 +1,12 @@
 //! An I/O operation: the arguments of one system call, for a driver to carry out.
 //!
-//! An [`Op`] is plain data: raw pointers that promise nothing. A [`LiveOp`] is an operation with
-//! the use of its buffers: as long as the value exists, what the operation points at is valid, and
-//! no other code touches it (the invariant *Frozen Buffer*). So only a `LiveOp` can be carried out;
-//! the code that does so keeps it until the kernel is done with it, and drops it before it delivers
-//! the completion.
+//! An [`Op`] is plain data, and its raw pointers promise nothing. A [`LiveOp`] is an operation with
+//! the exclusive use of its buffers: as long as the value exists, the memory that the operation
+//! points to is valid, and no other code touches it (invariant *Frozen Buffer*). So only a `LiveOp`
+//! can be carried out. The code that does so keeps it until the kernel no longer uses the buffers,
+//! and drops it before it delivers the completion.
 //!
-//! What this file does not do: it carries nothing out. `linux/call` makes the system calls.
+//! What this file does not do: it carries out no operation. `linux/call` makes the system calls.
 
 #![allow(unsafe_code)] // Frozen Buffer: an Op has raw pointers.
 
@@ -22,20 +22,20 @@ use rustix::net::addr::SocketAddrStorage;
 /// The most buffers that one call takes (`IOV_MAX`).
 pub const BUFFERS_MAX: usize = 1024;
 
-/// The offset that stands for the file's current position.
+/// An offset that means the file's current position.
 pub const CURRENT: u64 = u64::MAX;
 
 /// One operation. Descriptors of sockets and pipes are in non-blocking mode, and stay open until
-/// the operation has completed: if one is closed early, the operation fails with `-EBADF`, or does
+/// the operation has completed. If one is closed early, the operation fails with `-EBADF`, or does
 /// not complete until it is cancelled.
 ///
-/// Results follow the system call of the same name: the byte count, the new descriptor or 0, or
-/// `-errno`. A poll's result is the mask of `poll(2)` events. `MSG_NOSIGNAL` is always implied,
-/// `MSG_WAITALL` is not honoured by every back end, and with `MSG_DONTWAIT` the result may be
-/// `-EAGAIN`. Several operations on one side of a descriptor may be pending together; epoll and
-/// the synchronous driver carry them out in the order of arrival, a ring in any order.
+/// The result is that of the system call of the same name: the byte count, the new descriptor or 0,
+/// or `-errno`. The result of a poll is a mask of `poll(2)` events. `MSG_NOSIGNAL` is always
+/// implied, `MSG_WAITALL` is not obeyed by every back end, and with `MSG_DONTWAIT` the result may
+/// be `-EAGAIN`. Several operations on one side of a descriptor may be pending at the same time.
+/// epoll and the synchronous driver carry them out in the order of arrival, a ring in any order.
 #[derive(Debug, Clone, Copy)]
-// Sockets connect by a call of their own; the drivers have it, and their tests use it.
+// The library connects sockets without this operation, so only the drivers and their tests use it.
 #[allow(dead_code)]
 #[allow(missing_docs)] // The fields are the arguments of the system calls.
 pub enum Op {
@@ -47,11 +47,11 @@ pub enum Op {
     Recv { fd: RawFd, buf: *mut u8, len: usize, flags: i32 },
     /// `send(2)`.
     Send { fd: RawFd, buf: *const u8, len: usize, flags: i32 },
-    /// `recvmsg(2)`: the header and all that it points to is the buffer.
+    /// `recvmsg(2)`. The buffer is the header with all that it points to.
     RecvMsg { fd: RawFd, msg: *mut libc::msghdr, flags: i32 },
-    /// `sendmsg(2)`: the header and all that it points to is the buffer.
+    /// `sendmsg(2)`. The buffer is the header with all that it points to.
     SendMsg { fd: RawFd, msg: *const libc::msghdr, flags: i32 },
-    /// `accept4(2)` without an address: the result is the new descriptor.
+    /// `accept4(2)` without an address. The result is the new descriptor.
     Accept { fd: RawFd, flags: i32 },
     /// `connect(2)`.
     Connect { fd: RawFd, addr: *const libc::sockaddr, len: u32 },
@@ -65,8 +65,8 @@ pub enum Op {
     Writev { fd: RawFd, iov: *const libc::iovec, cnt: u32, offset: u64 },
     /// `fsync(2)`, or `fdatasync(2)` with `data_only`.
     Fsync { fd: RawFd, data_only: bool },
-    /// Calls `run(data)` once, on a thread that may block: what has no asynchronous form. The
-    /// data is the buffer.
+    /// Calls `run(data)` once, on a thread that may block. For calls that have no asynchronous
+    /// form. The buffer is `data`.
     Call { run: unsafe fn(*mut ()) -> i32, data: *mut () },
 }
 
@@ -120,8 +120,9 @@ impl Op {
         }
     }
 
-    /// Returns whether the operation is certainly on a file of a disk, or a call: no event tells
-    /// when it can proceed, so it is done by a thread that may block, or by a ring.
+    /// Returns whether the operation is certainly on a regular file, or is a call. No readiness
+    /// event says when such an operation can proceed, so a thread that may block or a ring carries
+    /// it out.
     pub fn blocks(&self) -> bool {
         match *self {
             Op::Read { offset, .. }
@@ -139,16 +140,16 @@ impl Op {
     }
 }
 
-/// An operation and the use of its buffers, which are borrowed for `'a`. It is neither copied nor
-/// shared: whatever has it may carry it out.
+/// An operation with the exclusive use of its buffers, which are borrowed for `'a`. It is neither
+/// copied nor shared, so its holder may carry it out.
 #[derive(Debug)]
 pub struct LiveOp<'a> {
     op: Op,
     buffers: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: Frozen Buffer: it is the only user of bytes that it may write, and shares those that it
-// only reads; a closure that it calls is `Send`.
+// SAFETY: Frozen Buffer: no other code uses the bytes that it may write, and the bytes that it only
+// reads may be shared; a closure that it calls is `Send`.
 unsafe impl Send for LiveOp<'_> {}
 
 impl Deref for LiveOp<'_> {
@@ -160,7 +161,7 @@ impl Deref for LiveOp<'_> {
 }
 
 impl LiveOp<'static> {
-    /// Waits for a side of a descriptor.
+    /// Makes an operation that waits until a side of a descriptor is ready.
     pub fn poll(fd: RawFd, side: Side) -> LiveOp<'static> {
         LiveOp::with(match side {
             Side::In => Op::PollIn { fd },
@@ -168,24 +169,26 @@ impl LiveOp<'static> {
         })
     }
 
-    /// Accepts a connection, without its address.
+    /// Makes an operation that accepts a connection, without returning its address.
     pub fn accept(fd: RawFd, flags: i32) -> LiveOp<'static> {
         LiveOp::with(Op::Accept { fd, flags })
     }
 
-    /// Writes a file's data to its disk, and unless `data_only` what describes the file too.
+    /// Makes an operation that writes a file's data to its disk, and, unless `data_only`, its
+    /// metadata, too.
     pub fn fsync(fd: RawFd, data_only: bool) -> LiveOp<'static> {
         LiveOp::with(Op::Fsync { fd, data_only })
     }
 }
 
 impl<'a> LiveOp<'a> {
-    /// Private: the constructors pass on pointers that they made from borrows for `'a`.
+    /// Private, because the pointers in `op` must come from borrows for `'a`; the constructors
+    /// below see to that.
     fn with(op: Op) -> LiveOp<'a> {
         LiveOp { op, buffers: PhantomData }
     }
 
-    /// Makes an operation of raw pointers.
+    /// Makes an operation from raw pointers.
     ///
     /// # Safety
     /// *Frozen Buffer*: until the value is dropped, every pointer in `op` is valid for what the
@@ -194,7 +197,7 @@ impl<'a> LiveOp<'a> {
         LiveOp::with(op)
     }
 
-    /// Gives up the tie to the borrowed buffers.
+    /// Extends the lifetime of the borrowed buffers to `'static`.
     ///
     /// # Safety
     /// *Frozen Buffer*: the caller does not return to its caller before the value has been dropped.
@@ -202,7 +205,7 @@ impl<'a> LiveOp<'a> {
         LiveOp::with(self.op)
     }
 
-    /// Shortens a transfer to at most this many bytes.
+    /// Shortens a transfer to at most this many bytes. Other operations are not changed.
     pub fn shorten(&mut self, to: usize) {
         if let Op::Read { len, .. }
         | Op::Write { len, .. }
@@ -213,66 +216,66 @@ impl<'a> LiveOp<'a> {
         }
     }
 
-    /// Receives bytes.
+    /// Makes an operation that receives bytes.
     pub fn recv(fd: RawFd, buf: &'a mut [u8], flags: i32) -> LiveOp<'a> {
         LiveOp::with(Op::Recv { fd, buf: buf.as_mut_ptr(), len: buf.len(), flags })
     }
 
-    /// Sends bytes.
+    /// Makes an operation that sends bytes.
     pub fn send(fd: RawFd, buf: &'a [u8], flags: i32) -> LiveOp<'a> {
         LiveOp::with(Op::Send { fd, buf: buf.as_ptr(), len: buf.len(), flags })
     }
 
-    /// Receives a message into buffers that can be written.
+    /// Makes an operation that receives a message into the message's buffers.
     pub fn recv_msg(fd: RawFd, into: &'a mut Message<&mut [u8]>, flags: i32) -> LiveOp<'a> {
         LiveOp::with(Op::RecvMsg { fd, msg: into.filled(), flags })
     }
 
-    /// Sends a message.
+    /// Makes an operation that sends a message.
     pub fn send_msg(fd: RawFd, from: &'a mut Message<&[u8]>, flags: i32) -> LiveOp<'a> {
         LiveOp::with(Op::SendMsg { fd, msg: from.filled(), flags })
     }
 
-    /// Reads at a position.
+    /// Makes an operation that reads at a position of a file.
     pub fn read(fd: RawFd, buf: &'a mut [u8], offset: u64) -> LiveOp<'a> {
         LiveOp::with(Op::Read { fd, buf: buf.as_mut_ptr(), len: buf.len(), offset })
     }
 
-    /// Writes at a position.
+    /// Makes an operation that writes at a position of a file.
     pub fn write(fd: RawFd, buf: &'a [u8], offset: u64) -> LiveOp<'a> {
         LiveOp::with(Op::Write { fd, buf: buf.as_ptr(), len: buf.len(), offset })
     }
 
-    /// Reads at a position into several buffers, which std lays out as iovecs; at most
-    /// [`BUFFERS_MAX`] of them.
+    /// Makes an operation that reads at a position into several buffers, at most [`BUFFERS_MAX`].
+    /// std guarantees that they have the layout of iovecs.
     pub fn readv(fd: RawFd, bufs: &'a mut [IoSliceMut<'_>], offset: u64) -> LiveOp<'a> {
         let (iov, cnt) = (bufs.as_mut_ptr().cast(), bufs.len().min(BUFFERS_MAX) as u32);
         LiveOp::with(Op::Readv { fd, iov, cnt, offset })
     }
 
-    /// Writes several buffers at a position; at most [`BUFFERS_MAX`] of them.
+    /// Makes an operation that writes several buffers, at most [`BUFFERS_MAX`], at a position.
     pub fn writev(fd: RawFd, bufs: &'a [IoSlice<'_>], offset: u64) -> LiveOp<'a> {
         let (iov, cnt) = (bufs.as_ptr().cast(), bufs.len().min(BUFFERS_MAX) as u32);
         LiveOp::with(Op::Writev { fd, iov, cnt, offset })
     }
 
-    /// Calls this closure, on a thread that may block.
+    /// Makes an operation that calls this closure, on a thread that may block.
     pub fn call<F: FnMut() -> i32 + Send>(f: &'a mut F) -> LiveOp<'a> {
         /// # Safety
         /// *Frozen Buffer*: `data` is an `F` that no other thread touches.
         unsafe fn run<F: FnMut() -> i32>(data: *mut ()) -> i32 {
-            // SAFETY: Frozen Buffer: by the contract.
+            // SAFETY: Frozen Buffer: this function's contract.
             unsafe { (*data.cast::<F>())() }
         }
         LiveOp::with(Op::Call { run: run::<F>, data: std::ptr::from_mut(f).cast() })
     }
 }
 
-/// What `recvmsg(2)` and `sendmsg(2)` take: buffers, and an address if one is asked for. `B` is
-/// what the buffers lend: `&mut [u8]` or `&[u8]`.
+/// The argument of `recvmsg(2)` and `sendmsg(2)`: buffers, and an address if one is asked for. `B`
+/// is the type of the borrowed buffers: `&mut [u8]` or `&[u8]`.
 pub struct Message<B> {
     header: libc::msghdr,
-    /// Where the kernel writes the sender's address, if it is to.
+    /// The place where the kernel writes the sender's address, if that is asked for.
     sender: Option<MaybeUninit<SocketAddrStorage>>,
     buffers: PhantomData<B>,
 }

@@ -1,9 +1,9 @@
 //! Bugs that are planted on purpose, to check that the simulation finds them (feature `planted`).
 //!
-//! Each is a mistake of the kind that is easily made in this code: a line forgotten, a comparison
-//! that is off by one. Each stands where it would be made. Without the feature [`is`] is constant,
-//! so that the compiler removes the bug. `UMS_PLANTED` chooses one of them for the whole process;
-//! the command that tries all of them is in docs/reliability.md.
+//! Each is a mistake that is easily made in this code, such as a forgotten line or a comparison
+//! that is off by one, and is planted where it would be made. Without the feature, [`is`] is a
+//! constant, so the compiler removes the bugs. The environment variable `UMS_PLANTED` chooses one
+//! bug for the whole process. The command that tries all of them is in docs/reliability.md.
 
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
@@ -19,13 +19,13 @@ macro_rules! bugs {
 bugs! {
     /// A push into an inbox does not wake its scheduler.
     DroppedWake = "dropped-wake",
-    /// A worker that returns from a preemptive call runs at once, without the baton.
+    /// A worker that returns from a preemptive call continues immediately, without the baton.
     TwoBatons = "two-batons",
-    /// If one look finds several completions, the last is lost.
+    /// If one reap finds several completions, the last is lost.
     LostCompletion = "lost-completion",
-    /// The last waiter of a lock gets it first.
+    /// The last waiter of a lock is granted it first.
     WrongFifo = "wrong-fifo",
-    /// A request that is cancelled in the queue keeps counting in the load of its scheduler.
+    /// A request that is cancelled in the work queue still counts in the load of its scheduler.
     LeakOnCancel = "leak-on-cancel",
     /// A scheduler sleeps without looking again at its inbox and its queue.
     OneSidedWakeCheck = "one-sided-wake-check",
@@ -33,9 +33,9 @@ bugs! {
     StackReusedTooEarly = "stack-reused-too-early",
     /// A timer expires a nanosecond before its time.
     TimerOffByOne = "timer-off-by-one",
-    /// An idle scheduler takes workers that wait in the inbox of another.
+    /// An idle scheduler takes workers out of the inbox of another.
     StealOfAStartedWorker = "steal-of-a-started-worker",
-    /// Workers that are trimmed are not counted.
+    /// Workers that are destroyed because they were idle too long are not counted.
     CounterDrift = "counter-drift",
 }
 

@@ -1,31 +1,32 @@
-//! A pool of values that are never freed, only used again.
+//! A pool of values that are never freed, only reused.
 //!
-//! It is where named invariant **Type Stable** comes from: a value that [`Pool::take`] has
-//! returned is a `&'static T` and stays one. So what points to it may be stale, but is never
-//! dangling: a late wake-up or a signal handler touches live memory, and finds out by the value
-//! itself (a wait's number, a count, a state) that it comes too late.
+//! It is the source of the invariant **Type Stable**: a value that [`Pool::take`] has returned is a
+//! `&'static T` for the rest of the process. A pointer to it may be stale, but never dangles. A
+//! wake-up or a signal handler that comes too late touches live memory, and recognises by the value
+//! itself (a wait's number, a count, a state) that it is too late.
 //!
 //! ```text
 //!   take(make, prepare) -> prepare(value), in_use := true -> the taker's
 //!   give_back(value)    -> in_use := false, free again
 //! ```
 //!
-//! * **One taker**: a value is free or taken. It is on the free list only between `give_back` and
-//!   the next `take`, and both hold the lock, so what one user did is visible to the next.
-//! * **A walk needs no lock**: each value keeps the one that was made before it. That is set before
-//!   the value is published with a release store, and never changes. So [`Pool::every`] may be
-//!   called in a signal handler. A value that it returns may be free, or be taken at the same
-//!   moment: what the walker reads of it is atomic.
-//! * **Giving back allocates nothing**: making a value makes room for it on the free list.
+//! * **One taker**: a value is either free or taken. It is on the free list only between
+//!   `give_back` and the next `take`. Both lock the list, so what one user wrote is visible to the
+//!   next.
+//! * **A walk needs no lock**: each value has a link to the value that was made before it. The link
+//!   is set before a release store publishes the value, and never changes. So [`Pool::every`] may
+//!   be called in a signal handler. A value that it returns may be free, or may be taken at the
+//!   same moment, so the caller reads only atomic fields of it.
+//! * **Giving back allocates nothing**: making a value also reserves room for it on the free list.
 //!
-//! The pool never shrinks: it holds as many values as were in use at once at most.
+//! The pool never shrinks: it keeps the largest number of values that were in use at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::atomic_ref::AtomicRef;
 use super::lock::Lock;
 
-/// What each value of a pool has in it.
+/// The part of each value that the pool uses.
 pub struct Member<T: 'static> {
     /// The value that was made before this one.
     older: AtomicRef<T>,
@@ -37,26 +38,27 @@ impl<T> Member<T> {
         Member { older: AtomicRef::new(), in_use: AtomicBool::new(false) }
     }
 
-    /// Where in it a debugger finds the pointer to the value that was made before, or null.
+    /// The offset at which a debugger finds the pointer to the value that was made before this one,
+    /// or null.
     pub const OLDER: usize = std::mem::offset_of!(Member<T>, older);
-    /// Where in it a debugger finds whether the value is in use.
+    /// The offset at which a debugger finds whether the value is in use.
     pub const IN_USE: usize = std::mem::offset_of!(Member<T>, in_use);
 }
 
 impl<T> std::fmt::Debug for Member<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the older values: they would be printed one inside the other.
+        // Without the older values, which would be printed one inside the other.
         f.debug_struct("Member").field("in_use", &self.in_use).finish_non_exhaustive()
     }
 }
 
 /// A type whose values live in a pool.
 pub trait Pooled: Sync + Sized + 'static {
-    /// Returns what `make` was given for this value.
+    /// Returns the `Member` that `make` received for this value.
     fn member(&self) -> &Member<Self>;
 }
 
-/// The values of one type that were ever made.
+/// All values of one type that were ever made.
 #[derive(Debug)]
 pub struct Pool<T: 'static> {
     newest: AtomicRef<T>,
@@ -66,7 +68,7 @@ pub struct Pool<T: 'static> {
 #[derive(Debug)]
 struct Free<T: 'static> {
     values: Vec<&'static T>,
-    /// How many were made, in use or free.
+    /// How many values were made, in use or free.
     made: usize,
 }
 
@@ -77,7 +79,7 @@ impl<T> Pool<T> {
         Pool { newest: AtomicRef::new(), free: Lock::new(free) }
     }
 
-    /// Returns where a debugger finds the value that was made last, or null.
+    /// Returns the place where a debugger finds the value that was made last, or null.
     pub const fn newest(&'static self) -> &'static AtomicRef<T> {
         &self.newest
     }
@@ -90,7 +92,8 @@ impl<T> Default for Pool<T> {
 }
 
 impl<T: Pooled> Pool<T> {
-    /// Takes a free value, or makes one, and prepares it before it counts as in use.
+    /// Takes a free value, or makes one if none is free. Calls `prepare` with it before it counts
+    /// as in use.
     pub fn take(
         &self,
         make: impl FnOnce(Member<T>) -> T,
@@ -102,13 +105,13 @@ impl<T: Pooled> Pool<T> {
         }
     }
 
-    /// Does the same with a value that may be impossible to make.
+    /// Does the same, but making a value may fail.
     pub fn try_take<E>(
         &self,
         make: impl FnOnce(Member<T>) -> Result<T, E>,
         prepare: impl FnOnce(&'static T),
     ) -> Result<&'static T, E> {
-        // What one run of a model has used cannot be used by the next.
+        // A value of one run of a model cannot be used in the next run, because loom forbids it.
         let free = self.free.lock().values.pop().filter(|_| !cfg!(loom));
         let value = match free {
             Some(value) => value,
@@ -119,8 +122,8 @@ impl<T: Pooled> Pool<T> {
         Ok(value)
     }
 
-    /// Adds a value that is in use. It was made outside the lock, because its maker may have to
-    /// wait for the allocator.
+    /// Adds a new value, which counts as taken. The value was made before the lock is taken,
+    /// because making it may take long, for instance in the allocator.
     #[cold]
     fn add(&self, value: T) -> &'static T {
         let value: &'static T = Box::leak(Box::new(value));
@@ -133,7 +136,7 @@ impl<T: Pooled> Pool<T> {
         value
     }
 
-    /// Gives a value back for reuse. Its taker does not use it any more.
+    /// Returns a value to the pool for reuse. Its taker must not use it any more.
     pub fn give_back(&self, value: &'static T) {
         let was_used = value.member().in_use.swap(false, Ordering::Release);
         assert!(was_used, "a value of a pool is given back once");
@@ -145,7 +148,7 @@ impl<T: Pooled> Pool<T> {
         std::iter::successors(self.last(), |value| value.member().older.load(Ordering::Relaxed))
     }
 
-    /// Returns those of them that are in use. Async-signal-safe.
+    /// Returns all values that are in use, the newest first. Async-signal-safe.
     pub fn in_use(&self) -> impl Iterator<Item = &'static T> + use<T> {
         self.every().filter(|value| value.member().in_use.load(Ordering::Acquire))
     }
@@ -162,7 +165,7 @@ mod tests {
 
     struct Thing {
         member: Member<Thing>,
-        /// How many have taken it and not given it back.
+        /// How many threads have taken it and not given it back.
         takers: AtomicU32,
     }
 

@@ -1,13 +1,15 @@
-//! A lock that is held for a few instructions: never over a switch, never over application code.
+//! A short lock: a lock that is held for a few instructions, never during a switch to another
+//! worker, and never while application code runs.
 //!
-//! A worker that holds one is inside the library (`entry.rs`), from wherever the call came, because
-//! other workers of the same scheduler need the lock next. So meanwhile it neither loses its baton,
-//! nor is stopped. In all other threads that costs one look at a thread-local.
+//! A worker that holds a short lock counts as inside the library (`entry`), whatever code took the
+//! lock, because other workers of the same scheduler need the lock next. So it neither loses its
+//! baton nor is stopped meanwhile. For a thread that is no worker this costs one read of a
+//! thread-local.
 //!
-//! It is a [`Lock`] with statistics: how often one was not free at once, and how long that
-//! took. A thread that finds it taken spins, longer each time; then it yields the processor a few
-//! times, for the holder may have lost it; then it is *stuck on a short lock*: it sleeps, and its
-//! scheduler with it.
+//! A short lock is a [`Lock`] with statistics: how often a caller found it taken, and how long the
+//! caller waited. A thread that finds it taken first spins, each round longer than the one before.
+//! Then it yields the processor a few times, because the holder may have lost its processor. Then
+//! it is *stuck on a short lock*: it sleeps in the kernel, and so its whole scheduler stands still.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,22 +18,22 @@ use std::sync::{MutexGuard, OnceLock};
 use super::entry::Inside;
 use super::lock::Lock;
 
-/// Rounds of spinning; each is twice as long as the one before.
+/// Rounds of spinning. Each is twice as long as the one before.
 const ROUNDS: u32 = 8;
-/// How often the processor is yielded after that.
+/// How often the thread yields the processor after that.
 const BACKOFFS: u32 = 16;
 
-/// The counts over all short locks of the process.
+/// The counts of all short locks of the process together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShortLockCounts {
-    /// How often one was not free at once.
+    /// How often a caller found a short lock taken.
     pub collisions: u64,
-    /// How many turns of the loop were spent waiting for one.
+    /// How many turns of the spin loop callers waited.
     pub spins: u64,
-    /// How often the processor was yielded for one.
+    /// How often callers yielded the processor while they waited.
     pub backoffs: u64,
-    /// How often a thread had to sleep for one.
+    /// How often a caller had to sleep.
     pub stuck_on_short_lock: u64,
 }
 
@@ -52,8 +54,8 @@ pub fn counts() -> ShortLockCounts {
     }
 }
 
-/// Sets the function that is called by a thread that becomes stuck on a short lock (true), and when
-/// it has the lock (false). It must not take a short lock.
+/// Sets the function that a thread calls with true when it becomes stuck on a short lock, and with
+/// false when it has got the lock. The function must not take a short lock.
 pub fn call_when_stuck(mark: fn(bool)) {
     let _ = MARK.set(mark);
 }
@@ -62,7 +64,7 @@ pub fn call_when_stuck(mark: fn(bool)) {
 #[derive(Debug, Default)]
 pub struct ShortLock<S>(Lock<S>);
 
-/// The state behind a short lock, locked.
+/// A short lock that is held, and the state that it guards.
 pub struct ShortGuard<'a, S> {
     home: &'a ShortLock<S>,
     state: MutexGuard<'a, S>,
@@ -72,12 +74,12 @@ pub struct ShortGuard<'a, S> {
 }
 
 impl<S> ShortLock<S> {
-    /// Makes a free lock.
+    /// Makes a lock that is free.
     pub const fn new(state: S) -> ShortLock<S> {
         ShortLock(Lock::new(state))
     }
 
-    /// Locks. What is behind a short lock is never left half done by a panic (see [`Lock`]).
+    /// Locks. A holder that panics leaves the guarded state usable (see [`Lock`]).
     #[inline]
     pub fn lock(&self) -> ShortGuard<'_, S> {
         let inside = Inside::enter();
@@ -85,7 +87,7 @@ impl<S> ShortLock<S> {
         ShortGuard { home: self, state, inside }
     }
 
-    /// Locks, if the lock is free.
+    /// Locks if the lock is free.
     pub fn try_lock(&self) -> Option<ShortGuard<'_, S>> {
         let inside = Inside::enter();
         let state = self.try_now()?;

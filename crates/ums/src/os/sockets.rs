@@ -1,6 +1,7 @@
-//! Stream sockets: the system's, or in a simulated world those of its network.
+//! Stream sockets: the system's, or in a simulated world those of its simulated network.
 //!
-//! These are the calls that differ between the two; for the rest a simulated socket is a real one.
+//! This file has the calls that differ between the two. For all other calls a simulated socket is a
+//! real one.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,19 +20,19 @@ use super::sim::{self, sockets as simulated};
 pub enum Attempt {
     /// The socket is connected.
     Connected(OwnedFd),
-    /// The socket becomes writable when the attempt has ended.
+    /// The attempt is under way. The socket becomes writable when it has ended.
     InProgress(OwnedFd),
-    /// The listener's queue is full. This socket can be used again, if there is one.
+    /// The listener's queue is full. The socket, if there is one, can be used for the next attempt.
     Full(Option<OwnedFd>),
 }
 
-/// Listens on this address, with room for so many connections that wait to be accepted.
+/// Listens on this address. At most `backlog` connections may wait to be accepted.
 pub fn listen_on(address: &SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     if let Some(socket) = simulated::listener(address) {
         return Ok(socket?.into());
     }
     let listener = TcpListener::bind(address)?;
-    // std's queue is short; a second `listen` sets the length.
+    // std sets a short queue. A second `listen` changes the length.
     listen(&listener, backlog)?;
     Ok(listener)
 }
@@ -51,7 +52,7 @@ pub fn peer_addr(stream: &TcpStream) -> io::Result<SocketAddr> {
     simulated::addresses(stream).map_or_else(|| stream.peer_addr(), |[_, theirs]| Ok(theirs))
 }
 
-/// Sets whether small writes are sent at once. A simulated network collects nothing.
+/// Sets whether small writes are sent immediately. A simulated network never collects small writes.
 pub fn set_nodelay(stream: &TcpStream, yes: bool) -> io::Result<()> {
     if simulated::addresses(stream).is_some() {
         return Ok(());
@@ -59,7 +60,7 @@ pub fn set_nodelay(stream: &TcpStream, yes: bool) -> io::Result<()> {
     stream.set_nodelay(yes)
 }
 
-/// Returns whether small writes are sent at once.
+/// Returns whether small writes are sent immediately.
 pub fn nodelay(stream: &TcpStream) -> io::Result<bool> {
     if simulated::addresses(stream).is_some() {
         return Ok(true);
@@ -76,8 +77,8 @@ pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
     UnixStream::pair()
 }
 
-/// Returns how long to wait before an attempt to connect: in a simulated world, for as long as its
-/// network takes.
+/// In a simulated world, returns how long to wait before an attempt to connect, because the
+/// simulated network takes that long.
 pub fn delay_before_connecting() -> Option<Duration> {
     simulated::until_connected().map(Duration::from_nanos)
 }
@@ -96,7 +97,7 @@ pub fn connect_tcp(address: &SocketAddr) -> io::Result<Attempt> {
     }
 }
 
-/// Connects to this Unix address, with the socket of an earlier attempt if there was one.
+/// Connects to this Unix address. Uses the socket of an earlier attempt, if there was one.
 pub fn connect_unix(address: &SocketAddrUnix, again: Option<OwnedFd>) -> io::Result<Attempt> {
     if sim::is_here() {
         return in_world(simulated::connect_to_unix(address));
@@ -123,13 +124,15 @@ fn in_world(connected: Option<rustix::io::Result<OwnedFd>>) -> io::Result<Attemp
     }
 }
 
-/// Returns whether an operation is tried before it is given to the driver. In a simulated world the
-/// driver decides which operations end at once, and which fail.
+/// Returns whether an operation is tried before it is submitted to the driver. In a simulated world
+/// that must not be done, because there the driver decides which operations complete immediately
+/// and which fail.
 pub fn are_tried_first() -> bool {
     !sim::is_here()
 }
 
-/// Returns what a send that has ended returns to its caller.
+/// Returns the result of an ended operation as its caller sees it. Only a simulated network changes
+/// it.
 pub fn result_of(op: &Op, result: i32) -> i32 {
     simulated::result(op, result)
 }

@@ -1,7 +1,7 @@
-//! Threads, and how they wait when they have nothing to do: the system's, or a simulated world's.
+//! Threads, sleeping and yielding: the system's, or those of a simulated world.
 //!
 //! All code of the library that creates a thread, joins it, sleeps or yields the processor uses
-//! these functions. In a build without the feature `sim` they are the standard library's.
+//! these functions. In a build without the feature `sim` they call the standard library.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::event::Event;
 use super::sim;
 use crate::os::lock::Lock;
 
-/// The handle of a thread, to join it.
+/// The handle of a thread, for joining it.
 #[derive(Debug)]
 pub struct JoinHandle {
     real: std::thread::JoinHandle<()>,
@@ -20,18 +20,19 @@ pub struct JoinHandle {
 }
 
 impl JoinHandle {
-    /// Waits until it has ended. Returns an error if it panicked.
+    /// Waits until the thread has ended. Returns an error if it panicked.
     pub fn join(self) -> std::thread::Result<()> {
         self.simulated.iter().for_each(sim::Enlisted::wait);
         self.real.join()
     }
 
-    /// Notes, in a simulated world, that it runs on its own kernel thread from now on.
+    /// Notes, in a simulated world, that the thread's worker has returned to its own kernel thread
+    /// for good.
     pub fn released(&self) {
         self.simulated.iter().for_each(sim::Enlisted::release);
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether the thread has ended.
     pub fn is_finished(&self) -> bool {
         if let Some(simulated) = &self.simulated {
             return simulated.is_gone();
@@ -43,8 +44,8 @@ impl JoinHandle {
 /// Creates a thread.
 ///
 /// # Errors
-/// The system's.
-// Without simulation there is no thread of a world.
+/// An error of the operating system.
+// Without the feature `sim` the simulated branch is unreachable.
 #[allow(unreachable_code, unused_variables)]
 pub fn spawn(
     builder: std::thread::Builder,
@@ -76,7 +77,7 @@ pub fn sleep(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// Lets other threads of this processor run.
+/// Lets other threads of this processor run first.
 pub fn yield_now() {
     if let Some(now) = sim::now() {
         return sim::block(sim::On::Time, now + 1, "thread::yield_now");
@@ -84,13 +85,14 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Marks a place where another thread may run in between, in a simulated world.
+/// Marks a place where, in a simulated world, another thread may run.
 #[inline(always)]
 pub fn point(what: &'static str) {
     sim::point(what);
 }
 
-/// Checks, at growing intervals, until `so` is true or the time has passed.
+/// Checks at growing intervals until `so` returns true or the time has passed. Returns whether it
+/// became true.
 pub fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
     let deadline = clock::after(span);
     let mut pause = Duration::from_micros(50);
@@ -109,12 +111,12 @@ pub struct Promise<T>(Arc<Promised<T>>);
 
 struct Promised<T> {
     value: Lock<Option<T>>,
-    /// Set when the value is there, or never will be.
+    /// Set when the promise has been dropped: the value is there, or never will be.
     settled: Event,
 }
 
 impl<T> Promise<T> {
-    /// Makes the two sides: the one that sets the value, and the one that waits for it.
+    /// Makes the two sides: the first sets the value, the second waits for it.
     pub fn new() -> (Promise<T>, Awaited<T>) {
         let promised = Arc::new(Promised { value: Lock::new(None), settled: Event::new() });
         (Promise(Arc::clone(&promised)), Awaited(promised))
@@ -132,11 +134,11 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// The other side of a [`Promise`].
+/// The waiting side of a [`Promise`].
 pub struct Awaited<T>(Arc<Promised<T>>);
 
 impl<T> Awaited<T> {
-    /// Waits for the value. Returns None if the promise was dropped without one.
+    /// Waits for the value. Returns `None` if the promise was dropped without a value.
     pub fn wait(self) -> Option<T> {
         self.0.settled.wait();
         self.0.value.lock().take()

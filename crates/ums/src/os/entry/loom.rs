@@ -1,12 +1,12 @@
 //! Models of an entry: the lists are touched by one thread at a time, whatever the order of
 //! entering, leaving and taking.
 //!
-//! Bounds: one worker that enters and leaves twice, and returns once if it was taken; one taker
-//! that tries twice. The barrier on all threads is a fence on both sides here. The lists are a cell
-//! that loom watches. Exhaustive.
+//! Bounds: one worker that enters and leaves twice, then enters once more, and loses its baton at
+//! most once; one taker that tries twice. In the model, the barrier on all threads is a fence in
+//! each of the two threads. The scheduler's lists are a cell that loom watches. Exhaustive.
 //!
-//! Named invariant **Baton**: loom reports two accesses at once, which these models look
-//! for.
+//! Invariant **Baton**: loom reports two accesses to the cell at the same time, and these models
+//! search for such accesses.
 
 #![allow(unsafe_code)]
 
@@ -18,22 +18,22 @@ use ::loom::sync::atomic::{AtomicBool, fence};
 
 use super::*;
 
-/// What is left out, for the positive controls.
+/// The step that a model leaves out, to check that the model finds the mistake.
 #[derive(Clone, Copy, PartialEq)]
 enum Without {
     Nothing,
-    /// T2.
+    /// Leaves out T2.
     Barrier,
-    /// T3.
+    /// Leaves out T3.
     Look,
 }
 
 struct World {
     entry: Entry,
     lists: UnsafeCell<u32>,
-    /// A taken worker has arrived in the inbox.
+    /// True when a worker whose baton was taken has arrived in the inbox.
     inbox: AtomicBool,
-    /// It has been chosen.
+    /// True when the scheduler has chosen that worker.
     chosen: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ impl World {
         self.lists.with_mut(|lists| unsafe { *lists += 1 });
     }
 
-    /// The worker enters, uses the scheduler in two steps, and leaves.
+    /// The worker enters, uses the scheduler twice, and leaves.
     fn use_the_scheduler(&self) {
         if !self.entry.enter() {
             assert!(self.entry.was_taken());
@@ -62,8 +62,8 @@ impl World {
         self.entry.leave();
     }
 
-    /// Lets the taker try. Returns true if it took the baton, used the scheduler, and has chosen
-    /// the worker again when that arrived.
+    /// Tries to take the baton. If it succeeds, the taker uses the scheduler, waits until the
+    /// worker has arrived in the inbox, and chooses it. Returns whether it succeeded.
     fn take(&self, without: Without) -> bool {
         let barrier = || {
             if without != Without::Barrier {
@@ -101,7 +101,7 @@ fn explore(without: Without) {
         let worker = ::loom::thread::spawn(move || {
             worker.use_the_scheduler();
             worker.use_the_scheduler();
-            // The end of its request: it stays inside.
+            // The end of the worker's request, after which it stays inside.
             if !worker.entry.enter() {
                 assert!(worker.entry.was_taken());
                 worker.inbox.store(true, Release);

@@ -1,15 +1,15 @@
-//! Entries into the library: whether a worker's thread is inside it, and how its scheduler's baton
-//! is taken while it is outside.
+//! Entries into the library: whether a worker's thread is inside the library, and how its
+//! scheduler's baton is taken from it while it is outside.
 //!
 //! A worker that is *inside* may touch what only the baton's holder may touch. A worker that is
-//! *outside* runs application code and touches nothing of that. It keeps the baton there, and may
-//! be blocked in the kernel for long. Then a *taker*, one thread of the process, takes the baton
-//! from it, and the worker learns that at its next entry.
+//! *outside* runs application code and touches nothing of that. It keeps the baton meanwhile, but
+//! it may block in the kernel for long. Then a *taker*, which is one thread of the process, takes
+//! the baton from it, and the worker finds that out at its next entry.
 //!
 //! ```text
-//! HELD  | the worker has the baton, as far as it knows
-//! ASKED | the taker takes the baton, if the worker is outside
-//! TAKEN | the worker has lost the baton, and does not know yet
+//! HELD  | the worker has the baton
+//! ASKED | the taker is trying to take the baton, and succeeds if the worker is outside
+//! TAKEN | the worker has lost the baton, and has not found that out yet
 //!
 //! the worker, at each entry                    the taker
 //! E1 depth := depth + 1                        T1 HELD -> ASKED
@@ -19,22 +19,22 @@
 //! L1 depth := depth - 1
 //! ```
 //!
-//! * *Exactly one of them has the baton.* T2 stands between T1 and T3 on the taker, and for the
-//!   worker between E1 and E3, or before E1, or after E3. An entry whose E1 comes before the
-//!   barrier is seen at T3, unless it has been left. An entry whose E1 comes after it sees ASKED at
-//!   E3 and takes it back, so T4 fails; or it comes after T4 and sees TAKEN.
-//! * *What the taker finds is in order.* L1 is a release and T3 an acquire, so the taker sees
-//!   everything that the worker did inside. Until T4 nothing of that changes, for a worker changes
-//!   it inside only.
-//! * *An entry within an entry never finds TAKEN*, for T3 has found depth 0. So a worker that holds
-//!   a short lock (which is an entry) keeps its baton, and an operation of several steps needs one
-//!   entry around them.
+//! * *The worker and the taker never both have the baton.* The barrier T2 takes effect at one
+//!   moment of the worker's execution, and the taker executes T1 before that moment and T3 after
+//!   it. If the worker's E1 comes before the moment, T3 sees depth > 0, unless the worker has left
+//!   again. If E1 comes after it, E3 sees ASKED and changes it back to HELD, so that T4 fails; or
+//!   E3 comes after T4 and sees TAKEN.
+//! * *The taker sees everything that the worker did inside*, because L1 is a release store and T3
+//!   an acquire load. Nothing of that changes before T4, because a worker changes it only inside.
+//! * *An entry within an entry never finds TAKEN*, because T4 takes the baton only if T3 has found
+//!   depth 0. So a worker that holds a short lock (which includes an entry) keeps its baton. For
+//!   the same reason an operation of several steps needs one entry around all of them.
 //!
-//! There is one taker, so HELD -> ASKED -> HELD cannot come back to a taker that has slept. The
-//! model in `entry/loom.rs` tries all of this.
+//! The process has only one taker. So while a taker is between T1 and T4, no other thread can
+//! change the word from HELD to ASKED again. The model in `entry/loom.rs` tries all of this.
 //!
-//! What a worker does that finds TAKEN is not decided here: the scheduler sets a function for that
-//! ([`return_with`]).
+//! This file does not decide what a worker does that finds TAKEN: the scheduler sets a function for
+//! that ([`return_with`]).
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -46,10 +46,10 @@ const HELD: u32 = 0;
 const ASKED: u32 = 1;
 const TAKEN: u32 = 2;
 
-/// The entries of one worker's thread.
+/// The entry state of one worker's thread.
 #[derive(Debug)]
 pub struct Entry {
-    /// How many entries its thread is in, one within the other. Written by that thread.
+    /// How many entries the thread is in, one within the other. Only that thread writes this.
     depth: AtomicU32,
     word: AtomicU32,
 }
@@ -61,25 +61,25 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// Makes the entry of a thread that is outside.
+    /// Makes the state of a thread that is outside.
     pub fn new() -> Entry {
         Entry { depth: AtomicU32::new(0), word: AtomicU32::new(HELD) }
     }
 
-    /// Prepares it for a thread that does not exist yet, and will begin inside.
+    /// Resets the state for a thread that does not exist yet and that will begin inside.
     pub fn begin_inside(&self) {
         self.depth.store(1, Relaxed);
         self.word.store(HELD, Relaxed);
     }
 
-    /// Returns whether its thread is outside. Then the caller sees everything that the thread did
-    /// inside.
+    /// Returns whether the thread is outside. If it is, the caller sees everything that the thread
+    /// did inside.
     #[inline]
     pub fn is_outside(&self) -> bool {
         self.depth.load(Acquire) == 0
     }
 
-    /// E1 and E2. Returns whether the word is HELD.
+    /// Steps E1 and E2. Returns whether the word is HELD.
     #[inline(always)]
     fn step_in(&self) -> bool {
         self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);
@@ -87,26 +87,26 @@ impl Entry {
         self.word.load(Acquire) == HELD
     }
 
-    /// E1 to E3. Returns false if the baton was taken; then the thread is inside without it.
+    /// Steps E1 to E3. Returns false if the baton was taken; then the thread is inside without it.
     #[cfg(test)]
     fn enter(&self) -> bool {
         self.step_in() || self.keep()
     }
 
-    /// E3, if the word is not HELD. Returns whether the baton is kept.
+    /// Step E3 for a word that is not HELD. Returns whether the worker keeps the baton.
     fn keep(&self) -> bool {
         let now = self.word.compare_exchange(ASKED, HELD, AcqRel, Acquire);
         matches!(now, Ok(_) | Err(HELD))
     }
 
-    /// L1.
+    /// Step L1.
     #[inline(always)]
     fn leave(&self) {
         self.depth.store(self.depth.load(Relaxed) - 1, Release);
     }
 
-    /// T1 to T4. `barrier` is T2. Returns true if the caller has the baton; then what `may` found
-    /// still holds. Called by one thread of the process.
+    /// Steps T1 to T4; `barrier` is T2. Returns true if the caller has taken the baton; then what
+    /// `may` found is still true. Only one thread of the process calls this.
     pub fn take(&self, barrier: impl FnOnce(), may: impl FnOnce() -> bool) -> bool {
         if self.word.compare_exchange(HELD, ASKED, AcqRel, Acquire).is_err() {
             return false;
@@ -116,15 +116,15 @@ impl Entry {
         self.word.compare_exchange(ASKED, to, AcqRel, Acquire).is_ok() && to == TAKEN
     }
 
-    /// Returns true if the baton was taken from this thread since the last call. Called by the
-    /// thread that owns the entry, inside the library.
+    /// Returns true if the baton was taken from this thread since the last call. Only the thread
+    /// itself calls this, inside the library.
     pub fn was_taken(&self) -> bool {
         self.word.compare_exchange(TAKEN, HELD, AcqRel, Acquire).is_ok()
     }
 }
 
-/// E2. The taker's barrier orders both processors; here the compiler must keep the two accesses in
-/// order.
+/// Step E2. The taker's barrier orders the accesses of both processors. Here only the compiler must
+/// keep the two accesses in order.
 #[inline(always)]
 fn light_fence() {
     #[cfg(loom)]
@@ -139,30 +139,30 @@ thread_local! {
 
 static RETURN: OnceLock<fn()> = OnceLock::new();
 
-/// Sets the function that is called on a thread that finds at an entry that the baton was taken. It
-/// returns with the baton.
+/// Sets the function that a thread calls when it finds at an entry that its baton was taken. When
+/// the function returns, the thread has the baton again.
 pub fn return_with(call: fn()) {
     let _ = RETURN.set(call);
 }
 
-/// Sets the entry of the calling thread.
+/// Sets the entry state that the calling thread uses; `None` if the thread is no worker's.
 pub fn enter_by(entry: Option<&'static Entry>) {
     MINE.set(entry);
 }
 
-/// Returns the entry of the calling thread, if it is a worker's.
+/// Returns the entry state of the calling thread, if the thread is a worker's.
 #[inline]
 pub fn mine() -> Option<&'static Entry> {
     MINE.get()
 }
 
-/// Returns whether the calling thread is inside.
+/// Returns whether the calling thread is inside. False on a thread that is no worker's.
 #[inline]
 pub fn is_inside() -> bool {
     MINE.get().is_some_and(|mine| mine.depth.load(Relaxed) > 0)
 }
 
-/// Keeps the calling worker's thread inside as long as this lives.
+/// Keeps the calling worker's thread inside the library while this value lives.
 #[derive(Debug)]
 #[must_use = "dropping it is leaving"]
 pub struct Inside {
@@ -171,8 +171,8 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Enters. A worker whose baton was taken has it again when this returns. Returns None if the
-    /// thread is no worker's.
+    /// Enters. If the worker's baton was taken, waits until the worker has it again. Returns `None`
+    /// on a thread that is no worker's.
     #[inline(always)]
     pub fn enter() -> Option<Inside> {
         let entry = MINE.get()?;
@@ -190,7 +190,7 @@ impl Drop for Inside {
     }
 }
 
-/// E3, if the word is not HELD.
+/// Step E3 for a word that is not HELD.
 #[cold]
 #[inline(never)]
 fn see(entry: &Entry) {
@@ -199,14 +199,15 @@ fn see(entry: &Entry) {
     }
 }
 
-/// Runs application code on a thread that is inside: it is outside meanwhile. `f` must not panic.
+/// Runs application code on a thread that is inside; the thread is outside while `f` runs. `f` must
+/// not panic.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     let entry = MINE.get();
     if let Some(entry) = entry {
         entry.leave();
     }
     let result = f();
-    // Inside as before; only the step of leaving is omitted.
+    // The thread stays inside, so the guard must not be dropped, which would leave.
     std::mem::forget(Inside::enter());
     result
 }

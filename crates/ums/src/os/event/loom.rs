@@ -1,6 +1,6 @@
 //! Models of the event: thread hand-off without a lost wake-up (U10..U12).
 //!
-//! Bounds: two threads, two rounds; a wait with a deadline against one set. Exhaustive.
+//! Bounds: two threads that hand over twice; one wait with a deadline against one set. Exhaustive.
 
 #![allow(unsafe_code)]
 
@@ -48,7 +48,7 @@ fn loom_what_was_written_before_the_set_is_seen_after_the_wait() {
         let word = Arc::new(::loom::cell::Cell::new(0));
         let (e, w) = (event.clone(), word.clone());
         let peer = ::loom::thread::spawn(move || {
-            // Loom checks that no other thread touches it meanwhile.
+            // Loom checks that no other thread accesses the cell at the same time.
             w.set(7);
             e.set();
         });

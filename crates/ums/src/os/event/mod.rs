@@ -1,7 +1,7 @@
-//! The event: what a thread waits on while it must not run.
+//! The event: a thread waits on it until another thread sets it.
 //!
-//! An auto-reset event on one futex word. Exactly one thread waits on an event, any thread sets it.
-//! A set that comes before the wait is kept, so there is no lost wake-up:
+//! It is an auto-reset event on one futex word. Exactly one thread waits on an event, the event's
+//! owner; any thread may set it. A set before the wait is kept, so no wake-up is lost:
 //!
 //! ```text
 //! word      | meaning                        | set()                  | wait()
@@ -10,8 +10,8 @@
 //! ASLEEP(2) | the owner sleeps in the kernel | -> SET, wake it        | (the owner sleeps)
 //! ```
 //!
-//! A hand-off between two threads therefore costs one futex wake and one futex wait, which is the
-//! minimum for kernel threads. It knows nothing of workers.
+//! So a hand-off between two threads costs one futex wake and one futex wait, which is the minimum
+//! for kernel threads. This file does not use workers.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ const ASLEEP: u32 = 2;
 #[derive(Debug)]
 pub struct Event {
     word: AtomicU32,
-    /// The kernel's side of the futex, in models.
+    /// In models, this stands for the futex in the kernel.
     #[cfg(loom)]
     kernel: ::loom::sync::Notify,
 }
@@ -44,7 +44,7 @@ impl Event {
         }
     }
 
-    /// Lets the waiting thread run, now or when it next waits.
+    /// Ends the owner's wait, or its next wait if it does not wait now.
     #[inline]
     pub fn set(&self) {
         if self.word.swap(SET, Ordering::AcqRel) == ASLEEP {
@@ -52,8 +52,8 @@ impl Event {
         }
     }
 
-    /// Does what [`Event::set`] does, for a worker that is saved only after it has passed on what
-    /// to set.
+    /// Returns a post that sets this event. A worker with its own context sends the post when it
+    /// leaves its thread, after its registers have been saved.
     #[cfg(not(loom))]
     pub fn post(&self) -> context::Post<'_> {
         context::Post::event(&self.word)
@@ -64,21 +64,23 @@ impl Event {
         unreachable!("models have no contexts")
     }
 
-    /// Waits until the event is set, and consumes that.
+    /// Waits until the event is set, and resets it.
     #[inline]
     pub fn wait(&self) {
         self.wait_until(NEVER);
     }
 
-    /// Waits until the event is set (true), or until it is nudged while `instead` is true (false),
-    /// which resets `instead`. A nudge may come too early to be noticed, so it must be repeated.
+    /// Waits until the event is set, and returns true. If `instead` is true when a nudge arrives,
+    /// resets `instead` and returns false. The sender must repeat a nudge until `instead` is false,
+    /// because one that comes before this thread sleeps has no effect.
     pub fn wait_unless(&self, instead: &std::sync::atomic::AtomicBool) -> bool {
         loop {
             if self.word.compare_exchange(SET, UNSET, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return true;
             }
             if instead.swap(false, Ordering::AcqRel) {
-                // No thread sleeps any more. If a set came in between, it stays for the next wait.
+                // This thread sleeps no longer. A set that comes before the exchange stays for the
+                // next wait.
                 let _ =
                     self.word.compare_exchange(ASLEEP, UNSET, Ordering::AcqRel, Ordering::Acquire);
                 return false;
@@ -91,23 +93,24 @@ impl Event {
         }
     }
 
-    /// Makes the thread that sleeps on it check `instead`, without setting it.
+    /// Makes the thread that sleeps on the event check `instead` (see [`Event::wait_unless`]),
+    /// without setting the event.
     pub fn nudge(&self) {
         self.wake_sleeper();
     }
 
-    /// Returns the address of its word, by which the kernel names the wait of a thread that sleeps
-    /// on it.
+    /// Returns the address of the event's word. The kernel shows it as the futex of a thread that
+    /// sleeps on the event.
     pub fn address(&self) -> u64 {
         std::ptr::from_ref(&self.word) as u64
     }
 
-    /// Waits until the event is set (true) or the deadline has passed (false).
+    /// Waits until the event is set (returns true) or the deadline has passed (returns false).
     pub fn wait_until(&self, deadline: u64) -> bool {
         loop {
-            // SET -> UNSET ends the wait; UNSET -> ASLEEP announces that a wake is needed. A set
-            // between the two changes the word, so the kernel refuses to sleep on ASLEEP: nothing
-            // is lost.
+            // SET -> UNSET ends the wait. UNSET -> ASLEEP asks the setter for a wake-up. A set
+            // after that changes the word, so the kernel does not let this thread sleep, because it
+            // compares the word with ASLEEP first. So no set is lost.
             if self.word.compare_exchange(SET, UNSET, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return true;
             }
@@ -121,7 +124,7 @@ impl Event {
             } else {
                 let left = deadline.saturating_sub(now());
                 if left == 0 {
-                    // Withdraws ASLEEP; if a set came in between, it counts.
+                    // Withdraws ASLEEP. A set that comes before the swap ends this wait.
                     return self.word.swap(UNSET, Ordering::AcqRel) == SET;
                 }
                 Some(left)
@@ -130,7 +133,7 @@ impl Event {
         }
     }
 
-    /// Sleeps as long as the word is ASLEEP and the deadline has not passed. May end early.
+    /// Sleeps until the word is not ASLEEP or the timeout has passed. May return early.
     #[cfg(not(loom))]
     fn sleep(&self, timeout_ns: Option<u64>) {
         if let Some(now) = super::sim::now() {
@@ -168,14 +171,14 @@ fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
         tv_sec: (ns / 1_000_000_000) as i64,
         tv_nsec: (ns % 1_000_000_000) as _,
     });
-    // Every error means "look again", which the caller's loop does.
+    // After every error the caller must check the word again, which its loop does.
     let _ = futex::wait(word, futex::Flags::PRIVATE, expected, ts.as_ref());
 }
 
 #[cfg(not(loom))]
 fn futex_wake(word: &AtomicU32) {
-    // Events live in waiters, which are never freed, so the word is still there even if its waiter
-    // has already continued.
+    // Events are parts of waiters, which are never freed, so the word exists even if the thread
+    // that waited has continued.
     let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
 }
 

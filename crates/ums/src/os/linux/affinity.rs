@@ -1,4 +1,4 @@
-//! Where a thread may run and how nice it is: affinity masks and nice values.
+//! On which processors a thread may run, and its nice value.
 
 use std::cell::Cell;
 use std::io;
@@ -10,8 +10,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a number beyond what a mask can hold (1024) or a processor that does not
-/// exist or is outside of the cpuset; `PermissionDenied` where a filter forbids the call.
+/// `InvalidInput` for a number that a mask cannot hold (1024 and above), and for a processor that
+/// does not exist or is outside of the cpuset; `PermissionDenied` if a filter forbids the call.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         let text = format!("processor {cpu} is beyond the {} of a mask", CpuSet::MAX_CPU);
@@ -28,7 +28,7 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
 ///
 /// `PermissionDenied` if the value is lower than the present one and the process may not lower it.
 pub fn set_nice(nice: i32) -> io::Result<()> {
-    // For this call, Linux takes the number of a thread where POSIX has that of a process.
+    // Linux takes a thread's number in this call, where POSIX takes that of a process.
     rustix::process::setpriority_process(None, nice)?;
     IS_NICE.set(nice > 0);
     Ok(())
@@ -43,8 +43,8 @@ pub fn is_nice() -> bool {
     IS_NICE.get()
 }
 
-/// Lets the calling thread run on every processor that the process's first thread may run on. The
-/// mask stays as it is where that is not allowed.
+/// Lets the calling thread run on every processor that the process's first thread may run on. If
+/// that is not allowed, the mask stays unchanged.
 pub fn unpin() {
     if let Ok(mask) = sched_getaffinity(Some(rustix::process::getpid())) {
         let _ = sched_setaffinity(None, &mask);
@@ -56,17 +56,17 @@ pub(in crate::os) fn affinity(root: &Path) -> Vec<usize> {
     if let Ok(mask) = sched_getaffinity(None) {
         return (0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect();
     }
-    // A kernel built for more processors than the mask holds refuses the call; the same mask is in
-    // the thread's status, at any length.
+    // A kernel that is built for more processors than the mask can hold refuses the call. The
+    // thread's status contains the same mask, at any length.
     let status = std::fs::read_to_string(root.join("proc/thread-self/status")).unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     list.and_then(parse_cpu_list).unwrap_or_else(|| vec![0])
 }
 
-/// Parses a list such as `0-3,8,10-11`; returns `None` for any other text. An empty text is an
+/// Parses a list such as `0-3,8,10-11`. Returns `None` for any other text. An empty text is an
 /// empty list.
 pub(super) fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
-    /// Far beyond every computer: a damaged text must not fill the memory.
+    /// More than any computer has. The limit prevents that a damaged text fills the memory.
     const CPU_MAX: usize = 1 << 20;
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {

@@ -1,23 +1,24 @@
 //! The arena: memory for direct I/O that rings register in advance.
 //!
-//! For each operation past the page cache the kernel looks up and pins the pages of its buffer. A
-//! ring that has *registered* them once is spared that, a tenth of the cost of a read of 4 KiB. So
-//! small buffers for direct I/O are pieces of one mapping, the arena, which each ring registers as
-//! a whole before the first operation in it.
+//! In each direct I/O operation the kernel looks up and pins the pages of the buffer. If a ring has
+//! *registered* the pages once, the kernel need not do that, which saves a tenth of the cost of a
+//! read of 4 KiB. So small buffers for direct I/O are pieces of one mapping, the arena. A ring
+//! registers the whole arena before its first operation on a buffer in it.
 //!
 //! ```text
 //!   arena  [ piece | piece | piece | ...free... ]   made for the first buffer; no piece is freed
 //! ```
 //!
-//! Registered memory is pinned and counts against the user's limit of locked memory, once for each
-//! ring, as rings of `perf` do: with a low limit (`ulimit -l`) the block watch of the Windows model
-//! may have to use a lesser mechanism. So the arena is small, only rings that do direct I/O
-//! register it, and with a smaller limit still, they do without.
+//! Registered memory is pinned. It counts against the user's limit of locked memory, once for each
+//! ring, and so do the rings of `perf`. So with a low limit (`ulimit -l`), the block watch of the
+//! Windows model may have to use a weaker mechanism. For that reason the arena is small, and only
+//! rings that do direct I/O register it. If the limit is too low for a ring to register it, the
+//! ring works without.
 //!
-//! Files are not registered: a ring keeps a registered file open, with its locks, after its owner
-//! has closed it, and the saving was too small to measure.
+//! Files are not registered. A ring would keep a registered file open, with its locks, after the
+//! file's owner has closed it, and the saving was too small to measure.
 //!
-//! Each byte of the arena is part of one piece at most.
+//! Each byte of the arena is part of at most one piece.
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -25,9 +26,10 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::plain;
 
-/// Bytes of the arena: 1024 buffers of 4 KiB. Half of what Linux lets a user lock by default.
+/// The size of the arena in bytes: 1024 buffers of 4 KiB. This is half of what Linux lets a user
+/// lock by default.
 pub const SIZE: usize = 4 << 20;
-/// Most bytes of a piece: larger buffers are few, and their cost is the copying.
+/// The largest piece, in bytes. Larger buffers are few, and copying the data dominates their cost.
 const PIECE_MAX: usize = 64 << 10;
 
 struct Arena {
@@ -36,11 +38,11 @@ struct Arena {
     used: AtomicUsize,
 }
 
-/// None inside if there was no memory for it.
+/// The arena; `None` inside if there was no memory for it.
 static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
 
 /// Allocates this many zeroed bytes, which are never freed. The number must be a multiple of 4096.
-/// Returns None if it is too large or there is no room.
+/// Returns `None` if it is more than a piece may have, or if there is no room.
 pub fn carve(bytes: usize) -> Option<NonNull<u8>> {
     debug_assert!(bytes.is_multiple_of(4096));
     if bytes > PIECE_MAX {
@@ -49,7 +51,7 @@ pub fn carve(bytes: usize) -> Option<NonNull<u8>> {
     ARENA.get_or_init(Arena::map).as_ref()?.carve(bytes)
 }
 
-/// Returns where the arena is, once there is one.
+/// Returns the start of the arena, if it has been made.
 #[inline]
 pub fn start() -> Option<NonNull<u8>> {
     NonNull::new(ARENA.get()?.as_ref()?.start.load(Ordering::Relaxed))

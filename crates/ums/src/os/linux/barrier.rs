@@ -1,12 +1,12 @@
-//! A memory barrier on all threads of the process at once (`membarrier`), so that the frequent side
-//! of a protocol needs none, and the rare side makes it for both.
+//! A memory barrier on all threads of the process at once (`membarrier`). With it, the frequent
+//! side of a protocol needs no barrier, because the rare side executes one for both.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// Returns why there is no such barrier here, or None if there is. The kernel is asked once.
+/// Returns why the system has no such barrier, or `None` if it has. The kernel is asked once.
 pub fn is_refused() -> Option<&'static str> {
     static REFUSED: OnceLock<Option<String>> = OnceLock::new();
     let register = || {
@@ -16,12 +16,12 @@ pub fn is_refused() -> Option<&'static str> {
     REFUSED.get_or_init(register).as_deref()
 }
 
-/// Makes every thread of the process execute a barrier, the caller too. Only for systems that do
-/// not refuse it.
+/// Makes every thread of the process, including the caller, execute a barrier. Only for systems
+/// that do not refuse it.
 pub fn on_all_threads() {
     fence(Ordering::SeqCst);
     if is_refused().is_none() {
-        // Once registered it cannot fail.
+        // After the registration this call cannot fail.
         let _ = membarrier(MembarrierCommand::PrivateExpedited);
     }
     fence(Ordering::SeqCst);

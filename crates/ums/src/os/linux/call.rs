@@ -1,15 +1,16 @@
-//! The plain system calls behind the operations: try one now, without blocking.
+//! The plain system calls of the operations: try one now, without blocking.
 //!
-//! [`try_now`] is what the epoll and the synchronous driver share: it performs an operation at
-//! once and says whether it finished or would have blocked. Beside it stand the three calls that
-//! wait: `epoll_pwait2`, its millisecond ancestor, and `ppoll`.
+//! [`try_now`] performs an operation immediately, and says whether it ended or would have blocked.
+//! The epoll driver, the synchronous driver and the file helpers use it. This file also has the
+//! three calls that wait: `epoll_pwait2`, its predecessor with milliseconds, and `ppoll`.
 //!
 //! Invariants
-//! * *Frozen Buffer*: the pointers in a [`LiveOp`] are valid as long as it is.
-//! * *Plain Call*: otherwise the kernel writes only into locals and slices borrowed for the call.
+//! * *Frozen Buffer*: the pointers in a [`LiveOp`] are valid as long as it exists.
+//! * *Plain Call*: apart from that, the kernel writes only into locals and slices borrowed for the
+//!   call.
 //!
-//! A wrong descriptor number is an error value, never undefined behaviour, so plain numbers are
-//! taken.
+//! A wrong descriptor number leads to an error value, never to undefined behaviour. So these
+//! functions take plain numbers.
 
 #![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "Plain Call", stated above.
 
@@ -21,14 +22,14 @@ use crate::os::driver::{CURRENT, LiveOp, Op, Side};
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried {
-    /// It has ended; the result, `-errno` below zero.
+    /// The operation has ended. Its result; `-errno` if it failed.
     Finished(i32),
-    /// Nothing happened yet: try again when the descriptor is ready.
+    /// The operation has not begun. Try again when the descriptor is ready.
     WouldBlock,
 }
 
-/// Performs an operation if that is possible without blocking. (Files on disks count as never
-/// blocking here; a caller that must not wait for a disk gives them to the helpers.)
+/// Performs an operation if that is possible without blocking. Operations on regular files count as
+/// never blocking here; a caller that must not wait for a disk hands them to the file helpers.
 pub fn try_now(op: &mut LiveOp<'_>) -> Tried {
     if op.is_poll() {
         return match poll_one(op.fd(), op.side()) {
@@ -37,7 +38,7 @@ pub fn try_now(op: &mut LiveOp<'_>) -> Tried {
         };
     }
     if let Op::Call { run, data } = **op {
-        // SAFETY: Frozen Buffer: `data` is what `run` takes, and this operation's alone.
+        // SAFETY: Frozen Buffer: `data` is what `run` takes, and no other code uses it.
         return Tried::Finished(unsafe { run(data) });
     }
     loop {
@@ -55,8 +56,9 @@ pub fn try_now(op: &mut LiveOp<'_>) -> Tried {
 /// Decides whether this error ends the operation.
 fn judge(op: &Op, errno: i32) -> Tried {
     match (op, errno) {
-        // A connection attempt is in progress: calling again when writable gives its outcome.
-        // EAGAIN is none of them: a Unix socket's backlog is full, which no event would tell.
+        // The attempt to connect is in progress. When the socket is writable, the same call returns
+        // the result. EAGAIN means something else: the backlog of a Unix socket is full, which no
+        // event reports.
         (Op::Connect { .. }, libc::EINPROGRESS | libc::EALREADY) => Tried::WouldBlock,
         (Op::Connect { .. }, _) => Tried::Finished(-errno),
         (_, libc::EAGAIN) if !asked_not_to_wait(op) => Tried::WouldBlock,
@@ -64,12 +66,12 @@ fn judge(op: &Op, errno: i32) -> Tried {
     }
 }
 
-/// What a simulated network asks of its sockets.
+/// What a simulated network needs from its sockets.
 #[cfg(feature = "sim")]
 pub mod simulated {
     use std::os::fd::RawFd;
 
-    /// Breaks a connection, in both directions.
+    /// Breaks a connection in both directions.
     pub fn reset(fd: RawFd) {
         // SAFETY: Plain Call: the call takes numbers only.
         unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
@@ -91,7 +93,7 @@ pub mod simulated {
     ) -> Option<String> {
         let mut name = libc::sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut len = size_of_val(&name) as libc::socklen_t;
-        // SAFETY: Plain Call: the kernel writes into these two.
+        // SAFETY: Plain Call: the kernel writes into two locals.
         let failed = unsafe { ask(fd, std::ptr::from_mut(&mut name).cast(), &mut len) } != 0;
         let family = size_of_val(&name.sun_family);
         let path = name.sun_path.get(..(len as usize).checked_sub(family)?)?;
@@ -102,7 +104,7 @@ pub mod simulated {
     }
 }
 
-/// Returns whether the caller has set `MSG_DONTWAIT` itself.
+/// Returns whether the operation's own flags contain `MSG_DONTWAIT`.
 pub fn asked_not_to_wait(op: &Op) -> bool {
     match op {
         Op::Recv { flags, .. }
@@ -113,11 +115,11 @@ pub fn asked_not_to_wait(op: &Op) -> bool {
     }
 }
 
-/// Makes the operation's own system call once.
+/// Makes the operation's system call once.
 fn raw_call(op: &mut LiveOp<'_>) -> isize {
     const NOW: i32 = libc::MSG_DONTWAIT;
     const SEND_NOW: i32 = NOW | libc::MSG_NOSIGNAL;
-    // SAFETY: Frozen Buffer: each call gets the pointers and lengths its operation came with.
+    // SAFETY: Frozen Buffer: each call gets the pointers and lengths of its operation.
     unsafe {
         match **op {
             Op::PollIn { .. } | Op::PollOut { .. } => unreachable!("polls are tried by poll(2)"),
@@ -152,7 +154,7 @@ fn raw_call(op: &mut LiveOp<'_>) -> isize {
     }
 }
 
-/// Returns the `poll(2)` events that a side waits for.
+/// Returns the events of `poll(2)` that a side waits for.
 pub fn poll_events(side: Side) -> i16 {
     match side {
         Side::In => libc::POLLIN | libc::POLLRDHUP,
@@ -160,7 +162,7 @@ pub fn poll_events(side: Side) -> i16 {
     }
 }
 
-/// Returns whether one side of a descriptor is ready now: the events, 0 for none, or `-EBADF`.
+/// Returns the events for which one side of a descriptor is ready now; 0 for none, or `-EBADF`.
 pub fn poll_one(fd: RawFd, side: Side) -> i32 {
     let mut one = [libc::pollfd { fd, events: poll_events(side), revents: 0 }];
     match poll(&mut one, Some(0)) {
@@ -170,7 +172,7 @@ pub fn poll_one(fd: RawFd, side: Side) -> i32 {
     }
 }
 
-/// `ppoll(2)` with nanoseconds. A signal counts as nothing ready.
+/// Calls `ppoll(2)` with a timeout in nanoseconds. If a signal interrupts it, nothing is ready.
 ///
 /// # Errors
 ///
@@ -184,7 +186,7 @@ pub fn poll(set: &mut [libc::pollfd], timeout_ns: Option<u64>) -> Result<usize, 
     counted(n)
 }
 
-/// Adds, changes or removes the registration of `fd`.
+/// Adds, changes or removes the registration of `fd`; `ctl` says which.
 ///
 /// # Errors
 ///
@@ -198,11 +200,11 @@ pub fn epoll_ctl(epoll: RawFd, ctl: i32, fd: RawFd, events: u32, data: u64) -> R
     }
 }
 
-/// `epoll_pwait2(2)`. A signal counts as nothing ready.
+/// Calls `epoll_pwait2(2)`. If a signal interrupts it, it returns no events.
 ///
 /// # Errors
 ///
-/// The errno; `ENOSYS` before Linux 5.11 (then [`epoll_wait_ms`] does).
+/// The errno; `ENOSYS` before Linux 5.11, where [`epoll_wait_ms`] is to be used instead.
 pub fn epoll_wait_ns(
     epoll: RawFd,
     events: &mut [libc::epoll_event],
@@ -210,8 +212,8 @@ pub fn epoll_wait_ns(
 ) -> Result<usize, i32> {
     let ts = timeout_ns.map(timespec);
     let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: Plain Call: `events` and `ts` are borrowed for the whole call. (By number: the C
-    // library's wrapper is younger than the call.)
+    // SAFETY: Plain Call: `events` and `ts` are borrowed for the whole call. (The call is made by
+    // number because older C libraries have no function for it.)
     let n = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
@@ -226,7 +228,7 @@ pub fn epoll_wait_ns(
     counted(n as i32)
 }
 
-/// `epoll_wait(2)`: the timeout is rounded up to milliseconds.
+/// Calls `epoll_wait(2)`, with the timeout rounded up to milliseconds.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! Control groups: where the limits of this process are found.
+//! Control groups: finds the directories that contain the limits of this process.
 //!
-//! A *controller* (`cpu`, `cpuset`, `memory`, `pids`) lives in exactly one *hierarchy*: one of its
-//! own (version 1) or the unified one (version 2); a system may mix both. Three texts together say
-//! which directories limit us:
+//! A *controller* (`cpu`, `cpuset`, `memory`, `pids`) is in exactly one *hierarchy*: in one of its
+//! own (version 1) or in the unified one (version 2). A system may use both versions. Two files
+//! together say which directories limit us:
 //!
 //! ```text
 //! /proc/self/cgroup      5:cpu,cpuacct:/a/b     the process is in group /a/b of that hierarchy
@@ -12,13 +12,14 @@
 //! so the chain is        /sys/fs/cgroup/cpu/b, /sys/fs/cgroup/cpu
 //! ```
 //!
-//! A limit holds for everything below it, so the *chain* is every directory from our own group up
-//! to the mount point, innermost first, and a caller takes the smallest limit of all of them: the
-//! quota of a container is often set above the group in which its processes are.
+//! A limit holds for everything below its directory. So the *chain* contains every directory from
+//! our own group up to the mount point, innermost first, and a caller takes the smallest limit of
+//! all of them. For example, the quota of a container is often set above the group of its
+//! processes.
 //!
-//! What is above the mount point cannot be seen from inside a container; such a limit is enforced
-//! by the kernel but not known to us. A file that is missing or unreadable is no limit. All paths
-//! are below a given root, so that a test can bring its own tree. Nothing here is ever written.
+//! Directories above the mount point cannot be seen from inside a container. The kernel enforces
+//! their limits, but we cannot read them. A file that is missing or unreadable means no limit. All
+//! paths are below a given root, so that a test can use its own tree. Nothing here is ever written.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -41,7 +42,7 @@ pub struct Chain {
     pub dirs: Vec<PathBuf>,
 }
 
-/// The three texts from which chains are made, read once.
+/// The texts from which chains are made, read once.
 #[derive(Clone, Debug)]
 pub struct Groups {
     root: PathBuf,
@@ -56,13 +57,13 @@ struct Mount {
     /// The group that is visible at `point`.
     group: String,
     point: String,
-    /// Version 1 names its controllers here.
+    /// The mount options. In version 1 they name the controllers.
     options: String,
 }
 
 impl Groups {
-    /// Reads `proc/self/cgroup` and `proc/self/mountinfo` below `root`, which is `/` except in a
-    /// test. Without them there are no groups.
+    /// Reads `proc/self/cgroup` and `proc/self/mountinfo` below `root`, which is `/` except in
+    /// tests. If they are missing, there are no groups.
     pub fn read(root: &Path) -> Groups {
         let cgroup = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         let mountinfo = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
@@ -73,9 +74,9 @@ impl Groups {
         }
     }
 
-    /// Returns the chain for a controller, or `None` if no hierarchy has it mounted.
+    /// Returns the chain for a controller, or `None` if no mounted hierarchy has it.
     ///
-    /// If version 1 has the controller, version 2 cannot have it, so version 1 is asked first.
+    /// If version 1 has the controller, version 2 cannot have it, so version 1 is looked up first.
     pub fn chain(&self, controller: &str) -> Option<Chain> {
         let one = self.group_of(controller).and_then(|group| {
             let has = |m: &&Mount| m.version == Version::One && lists(&m.options, controller);
@@ -87,7 +88,7 @@ impl Groups {
         })
     }
 
-    /// Returns the path of our group in the hierarchy with this controller; `""` is version 2.
+    /// Returns the path of our group in the hierarchy with this controller; `""` means version 2.
     fn group_of(&self, controller: &str) -> Option<&str> {
         self.cgroup.lines().find_map(|line| {
             let (number, rest) = line.split_once(':')?;
@@ -99,13 +100,14 @@ impl Groups {
         })
     }
 
-    /// Returns the chain through the mount that shows our group best, that is with the longest
-    /// group.
+    /// Returns the chain through that mount which shows the smallest part around our group: the
+    /// mount with the longest group path.
     fn below<'a>(&self, group: &str, mounts: impl Iterator<Item = &'a Mount>) -> Option<Chain> {
         let depth = |m: &Mount| inside(group, &m.group).map(|_| m.group.len());
         let mount = mounts.max_by_key(|m| depth(m))?;
-        // A group outside of the mount (a container that sees only its own part under another
-        // name) leaves the mount point, which is then our group or a parent of it.
+        // If our group is not below the mounted one (in a container that sees only its own part
+        // under another name), the chain is the mount point alone, which is our group or a parent
+        // of it.
         let inner = inside(group, &mount.group).unwrap_or_default();
         let point = self.root.join(mount.point.trim_start_matches('/'));
         let own = point.join(&inner);
@@ -123,8 +125,8 @@ impl Chain {
         })
     }
 
-    /// Returns the smallest number in the files of this name, and the directory that has it. Files
-    /// that say `max`, or a version 1 "no limit" of nearly 2^63, do not count.
+    /// Returns the smallest number in the files with this name, and the directory of that file.
+    /// Files that contain `max`, or nearly 2^63, which means "no limit" in version 1, do not count.
     pub fn smallest(&self, name: &str) -> Option<(u64, PathBuf)> {
         self.texts(name)
             .filter_map(|(dir, text)| Some((text.parse::<u64>().ok()?, dir.to_path_buf())))
@@ -133,15 +135,15 @@ impl Chain {
     }
 }
 
-/// Returns whether a comma-separated list names a word.
+/// Returns whether a comma-separated list contains a word.
 fn lists(list: &str, word: &str) -> bool {
     list.split(',').any(|item| item == word)
 }
 
-/// Returns the path of `group` seen from `top`, or `None` if it is not inside.
+/// Returns the path of `group` relative to `top`, or `None` if it is not inside.
 fn inside(group: &str, top: &str) -> Option<PathBuf> {
     let rest = Path::new(group).strip_prefix(top).ok()?;
-    // A group above the namespace's root is shown with "..", which must not be followed.
+    // The kernel shows a group above the namespace's root with "..", which must not be followed.
     rest.components().all(|c| matches!(c, Component::Normal(_))).then(|| rest.to_path_buf())
 }
 
@@ -161,7 +163,8 @@ fn parse_mount(line: &str) -> Option<Mount> {
     Some(Mount { version, group: unescape(group), point: unescape(point), options })
 }
 
-/// Replaces the three octal digits with which the kernel writes blanks and backslashes in a path.
+/// Replaces each backslash with three octal digits, by which the kernel writes blanks and
+/// backslashes in paths.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut out = parts.next().unwrap_or_default().to_string();
@@ -180,7 +183,7 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// A tree of files that stands in for `/` in tests.
+/// A tree of files that replaces `/` in tests.
 #[cfg(test)]
 pub(crate) struct FakeRoot(tempfile::TempDir);
 
@@ -205,7 +208,7 @@ impl FakeRoot {
 mod tests {
     use super::*;
 
-    /// The chain of a controller, as paths below the fake root.
+    /// Returns the chain of a controller, as paths below the fake root.
     fn chain(cgroup: &str, mountinfo: &str, controller: &str) -> Option<(Version, Vec<String>)> {
         let files = [("proc/self/cgroup", cgroup), ("proc/self/mountinfo", mountinfo)];
         let root = FakeRoot::new(&files);
@@ -244,16 +247,16 @@ mod tests {
         let part = "1 0 0:1 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu";
         let dirs = chain(cgroup, part, "cpu").unwrap().1;
         assert_eq!(dirs, ["sys/fs/cgroup/cpu/inner", "sys/fs/cgroup/cpu"]);
-        // The part may have a name that ours is not inside of, or lie beside us.
+        // Our group may be outside of the mounted part, under another name or beside it.
         for group in ["/", "/..", "/../other", "/docker/abcdef", "/kubepods/x"] {
             let dirs = chain(&format!("5:cpu:{group}\n"), part, "cpu").unwrap().1;
             assert_eq!(dirs, ["sys/fs/cgroup/cpu"], "{group}");
         }
-        // From within a namespace, a group beside its root is shown with dots; they lead out of the
-        // mount and are not followed.
+        // In a namespace, the kernel shows a group beside the namespace's root with dots. They lead
+        // out of the mount and are not followed.
         let whole = "1 0 0:1 / /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu";
         assert_eq!(chain("5:cpu:/../other\n", whole, "cpu").unwrap().1, ["sys/fs/cgroup/cpu"]);
-        // Of two mounts of a hierarchy the one that shows our group wins, whatever the order.
+        // Of two mounts of a hierarchy, the one that shows our group is used, whatever the order.
         let both = format!("{part}\n9 0 0:1 /elsewhere /mnt/cpu rw - cgroup cgroup rw,cpu");
         assert_eq!(chain(cgroup, &both, "cpu").unwrap().1.len(), 2);
     }

@@ -1,17 +1,18 @@
-//! How many schedulers: one per processor that the process may really use.
+//! The number of schedulers: one for each processor that the process may really use.
 //!
-//! Three limits apply, and the smallest decides:
+//! Three limits apply, and the smallest one decides:
 //!
 //! * the *affinity* mask of the calling thread (`taskset`, `sched_setaffinity`);
-//! * the *cpuset* of the control group, the processors a container was given;
-//! * the *quota* of the control group or of any ancestor of it: processor time per period, rounded
-//!   up to whole processors. With two schedulers on a quota of 1.5, the second can still use its
-//!   half; with eight, all of them would be stopped for most of each period.
+//! * the *cpuset* of the control group: the processors that a container may use;
+//! * the *quota* of the control group or of any of its ancestors: processor time per period,
+//!   rounded up to whole processors. For example, with two schedulers and a quota of 1.5
+//!   processors, the second scheduler can still use its half. With eight schedulers, the kernel
+//!   would stop all of them for most of each period.
 //!
-//! Processor numbers need not begin at 0 nor be dense, so places to pin to come from
-//! [`Cpus::allowed`] and never from counting.
+//! Processor numbers may begin above 0 and have gaps, so the processors to pin to are taken from
+//! [`Cpus::allowed`].
 //!
-//! It reads once, at the start: a limit that changes later is not noticed.
+//! The limits are read once, at the start. A later change is not noticed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -65,16 +66,16 @@ impl Quota {
 pub struct Cpus {
     /// How many schedulers to create: the smallest of the limits, at least 1.
     pub count: usize,
-    /// The limit that is equal to `count`; the first in the order of [`Limit`] on a tie.
+    /// The limit that is equal to `count`. If several are, the first in the order of [`Limit`].
     pub decided_by: Limit,
     /// Processors in the affinity mask.
     pub affinity: usize,
-    /// Processors in the cpuset, where there is one.
+    /// Processors in the cpuset, if there is one.
     pub cpuset: Option<usize>,
-    /// The tightest quota on the way up, where there is one.
+    /// The tightest quota of the control group and its ancestors, if there is one.
     pub quota: Option<Quota>,
-    /// The numbers of the processors that are in the mask and in the cpuset, ascending. There may
-    /// be more of them than `count`, by the quota.
+    /// The numbers of the processors that are both in the mask and in the cpuset, ascending. If a
+    /// quota decides, there are more of them than `count`.
     pub allowed: Vec<usize>,
 }
 
@@ -93,13 +94,13 @@ impl Cpus {
         Cpus::from_limits(&affinity(root), &Groups::read(root))
     }
 
-    /// Returns a simulated world's processors: two, whatever the computer has.
+    /// Returns the processors of a simulated world: two, however many the computer has.
     fn simulated() -> Cpus {
         let (cpuset, quota, allowed) = (None, None, affinity(Path::new("/")));
         Cpus { count: 2, decided_by: Limit::Affinity, affinity: 2, cpuset, quota, allowed }
     }
 
-    /// Joins the limits; separate from [`Cpus::read`] so that a test can bring its own.
+    /// Combines the limits. Separate from [`Cpus::read`] so that a test can pass its own.
     fn from_limits(mask: &[usize], groups: &Groups) -> Cpus {
         let cpuset = groups.chain("cpuset").and_then(|chain| cpuset(&chain));
         let quota = groups.chain("cpu").and_then(|chain| quota(&chain));
@@ -108,8 +109,8 @@ impl Cpus {
         if let Some(cpuset) = &cpuset {
             allowed.retain(|cpu| cpuset.contains(cpu));
         }
-        // A mask and a cpuset with nothing in common are two moments of a change; the mask is what
-        // the kernel enforces.
+        // If mask and cpuset have nothing in common, they were read at two moments of a change. The
+        // mask is used, because the kernel enforces it.
         if allowed.is_empty() {
             allowed = mask.to_vec();
         }
@@ -133,8 +134,9 @@ impl Cpus {
 
 /// Returns the processors of the innermost group that names any.
 ///
-/// Not the intersection of all ancestors: the kernel has already intersected, and an ancestor's
-/// *effective* set lacks what it has given to a partition below it, which may be ours.
+/// The ancestors need not be intersected, because the kernel has done so already. It would even be
+/// wrong: an ancestor's *effective* set lacks the processors that the ancestor has given to a
+/// partition below it, which may be ours.
 fn cpuset(chain: &Chain) -> Option<Vec<usize>> {
     let names: &[&str] = match chain.version {
         Version::One => &["cpuset.effective_cpus", "cpuset.cpus"],
@@ -159,15 +161,14 @@ fn quota(chain: &Chain) -> Option<Quota> {
         };
         Some(Quota { quota_us, period_us, group: dir.clone() })
     });
-    // a/b < c/d as a*d < c*b: no rounding, and 128 bits hold every product.
+    // Compares a/b with c/d by a*d and c*b, without rounding. 128 bits hold every product.
     quotas.min_by(|x, y| {
         let left = u128::from(x.quota_us) * u128::from(y.period_us);
         left.cmp(&(u128::from(y.quota_us) * u128::from(x.period_us)))
     })
 }
 
-/// Parses a quota and its period; returns `None` for no limit (`max` or -1) and for a text without
-/// a number.
+/// Parses a quota and its period. Returns `None` if there is no limit (`max` or -1) or no number.
 fn parse_quota(quota: &str, period: &str) -> Option<(u64, u64)> {
     let quota = quota.trim().parse::<u64>().ok()?;
     let period = period.trim().parse::<u64>().ok().filter(|&us| us > 0)?;
@@ -183,7 +184,7 @@ mod tests {
     const ONE: &str = "1 0 0:1 / /cg/cpu rw - cgroup none rw,cpu,cpuacct\n\
                        2 0 0:2 / /cg/cpuset rw - cgroup none rw,cpuset";
 
-    /// The processors with this mask in group /a/b of a fake tree.
+    /// Returns the processors for this mask, in group /a/b of a fake file tree.
     fn cpus(mask: &[usize], mounts: &str, files: &[(&str, &str)]) -> Cpus {
         let mut all = vec![
             ("proc/self/cgroup", "2:cpuset:/a/b\n1:cpu,cpuacct:/a/b\n0::/a/b\n"),
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn the_innermost_cpuset_decides_and_odd_numbers_are_kept_b55() {
         let mask = [1, 3, 5, 7, 64, 130];
-        // The parent has given 3, 64 and 130 to our partition: its own set lacks them.
+        // The parent has given 3, 64 and 130 to our partition, so its own set lacks them.
         let files = [
             ("cg/a/b/cpuset.cpus.effective", "3,64,128-131\n"),
             ("cg/a/cpuset.cpus.effective", "0-2\n"),

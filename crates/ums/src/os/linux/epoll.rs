@@ -1,10 +1,11 @@
-//! The epoll driver: the kernel reports readiness, and the driver makes the calls.
+//! The epoll driver: the kernel reports which descriptors are ready, and the driver makes the
+//! calls.
 //!
-//! For schedulers of thread workers, whose baton moves between threads (a ring belongs to one), and
-//! wherever io_uring is denied. An operation is *tried first*: most sends and many receives
-//! complete at submission, without a registration in the kernel. An operation that would block
-//! waits in line at its descriptor, one line per side, first in, first out, and is tried again when
-//! the kernel reports the side ready.
+//! It serves schedulers of thread workers, whose baton moves between threads (a ring belongs to one
+//! thread), and all schedulers where io_uring is denied. An operation is *tried first*: most sends
+//! and many receives complete at submission, without a registration in the kernel. An operation
+//! that would block is put into a line, a first-in first-out queue; each side of a descriptor has
+//! one. It is tried again when the kernel reports the side ready.
 //!
 //! ```text
 //!   submit --try--> Done
@@ -15,25 +16,27 @@
 //!      +------------------------------------------+
 //! ```
 //!
-//! Registration, two manners:
-//! * *adopted* descriptors (see `owned`) are registered once, edge-triggered, and a wait for one
-//!   costs no system call. The watch remembers a side as *perhaps ready* from an edge until a call
-//!   says it would block, or a short read shows that the stream is drained. An echo round on a
-//!   connection that is polled repeatedly is `epoll_pwait2`, `recv`, `send`: three calls.
-//! * all others are registered one-shot and armed again for each wait, one call more. The kernel's
-//!   answer to the arming tells a reused number from a watched one (`ENOENT`).
+//! There are two ways to register a descriptor:
+//! * An *adopted* descriptor (see `owned`) is registered once, edge-triggered, so a wait for it
+//!   costs no system call. The watch (the driver's record of the descriptor) marks a side as
+//!   *perhaps ready* from an edge on, until a call would block or a short read shows that the
+//!   stream is drained. On a connection that is polled repeatedly, an echo round takes three calls:
+//!   `epoll_pwait2`, `recv`, `send`.
+//! * Any other descriptor is registered one-shot, and armed again for each wait, which costs one
+//!   more call. By the error `ENOENT` of that call the driver recognises a number that was reused.
 //!
-//! Level-triggered registration was the alternative for adopted descriptors: it needs no memory
-//! of readiness, but reports a connection repeatedly while its request waits in the work
-//! queue, and then costs two calls to switch it off and on.
+//! Level-triggered registration of adopted descriptors was considered, too. It needs no mark for
+//! readiness. But the kernel would report a connection again and again while its request waits in
+//! the work queue, and switching the registration off and on takes two calls.
 //!
-//! Rules: *One Completion* (the seam). *Fresh Event*: an event counts only
-//! if it carries the serial of the watch's current registration, so what a dead registration still
-//! reports (its file lives on in a duplicate) never touches the number's next owner.
+//! Rules: *One Completion* (see `os/driver`). *Fresh Event*: an event counts only if it contains
+//! the serial number of the watch's present registration. A registration of a closed descriptor may
+//! still report events, if its file is open as a duplicate; they must not affect the file that has
+//! the number now.
 //!
-//! Files of disks are always ready and yet slow: an operation that is certainly on one (an adopted
-//! file, a position in a file, a sync), or on a descriptor that epoll says it cannot watch, goes to
-//! the file helpers.
+//! epoll counts regular files as always ready, although they may be slow. So some operations go to
+//! the file helpers: those that are certainly on a file (on an adopted file, at a position, or a
+//! sync), and those on a descriptor that epoll refuses to watch.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -49,11 +52,11 @@ use super::waiting::{Line, TokenHasher, Waiting};
 use crate::os::clock;
 use crate::os::driver::{Done, Driver, LiveOp, Op, Side, Submitted, Waker};
 
-/// A busy scheduler looks at epoll at most this often: 50 us.
+/// A scheduler that does not sleep asks epoll at most this often: every 50 us.
 const LOOK_EVERY_NS: u64 = 50_000;
-/// Events taken by one look.
+/// How many events one call of epoll returns at most.
 const EVENTS: usize = 256;
-/// The event data of the bell.
+/// The event data of the bell, which wakes the driver.
 const BELL: u64 = u64::MAX;
 
 const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDHUP as u32;
@@ -62,21 +65,22 @@ const BROKEN: u32 = libc::EPOLLHUP as u32 | libc::EPOLLERR as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
 
-/// The driver's record of one descriptor number.
+/// A watch: the driver's record of one descriptor number.
 struct Watch {
     /// The operations that wait to read, and those that wait to write.
     lines: [Line; 2],
-    /// The adoption under which it was registered; `NONE` is the one-shot manner.
+    /// The adoption under which the descriptor was registered; `NONE` for a one-shot registration.
     stamp: Stamp,
-    /// Ties events to this registration (*Fresh Event*).
+    /// The serial number of this registration, which its events contain (*Fresh Event*).
     serial: u32,
-    /// Whether the kernel is believed to have a registration.
+    /// Whether the kernel has a registration, as far as the driver can tell.
     known: bool,
-    /// The events armed in the kernel now.
+    /// The events for which the kernel is armed now.
     armed: u32,
-    /// Adopted only: the sides that may be ready although no operation was told.
+    /// Of an adopted descriptor: the sides that may be ready although no operation was told so.
     perhaps: u32,
-    /// Adopted only: hang-up was reported, so the sides stay *perhaps ready*.
+    /// Of an adopted descriptor: whether a hang-up was reported. Then its sides stay *perhaps
+    /// ready*.
     closed: bool,
 }
 
@@ -93,7 +97,7 @@ impl Watch {
         }
     }
 
-    /// Returns the events that the lines ask for.
+    /// Returns the events that the operations in the lines wait for.
     fn wanted(&self) -> u32 {
         let [reads, writes] = &self.lines;
         (if reads.is_empty() { 0 } else { IN }) | (if writes.is_empty() { 0 } else { OUT })
@@ -107,7 +111,7 @@ fn events_of(side: Side) -> u32 {
     }
 }
 
-/// The driver; see the module's text.
+/// The epoll driver; see the top of this file.
 pub struct Epoll {
     epoll: OwnedFd,
     bell: Waker,
@@ -118,18 +122,18 @@ pub struct Epoll {
     events: Vec<libc::epoll_event>,
     serial: u32,
     looked_at: u64,
-    /// The bell was rung, and no wait has ended for it yet.
+    /// Whether the bell was used, and no `wait` has ended because of it yet.
     rung: bool,
     has_pwait2: bool,
     why: String,
 }
 
 impl Epoll {
-    /// Opens an epoll set with its bell in it.
+    /// Opens an epoll set and registers the bell in it.
     pub fn new(why: String) -> io::Result<Epoll> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = Waker::new()?;
-        // Edge-triggered: each ring is a new edge, so the counter never needs to be read.
+        // Edge-triggered: each wake is a new edge, so the eventfd's counter never needs to be read.
         let events = libc::EPOLLIN as u32 | EDGE;
         call::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, bell.fd(), events, BELL)
             .map_err(io::Error::from_raw_os_error)?;
@@ -147,7 +151,7 @@ impl Epoll {
             has_pwait2: true,
             why,
         };
-        // Finds out now whether epoll_pwait2 exists, so that `describe` tells the truth.
+        // This call finds out whether epoll_pwait2 exists, for `describe`.
         driver.look(Some(0));
         Ok(driver)
     }
@@ -156,7 +160,8 @@ impl Epoll {
         !self.waiting.is_empty() && clock::now().saturating_sub(self.looked_at) >= LOOK_EVERY_NS
     }
 
-    /// Returns the watch of a number, reset if the number has become another descriptor.
+    /// Returns the watch of a number. If the number means another descriptor now, the watch is
+    /// reset.
     fn watch(&mut self, fd: RawFd) -> &mut Watch {
         let stamp = owned::stamp(fd);
         if self.watches.get(&fd).is_none_or(|watch| watch.stamp != stamp) {
@@ -169,7 +174,7 @@ impl Epoll {
         self.watches.get_mut(&fd).expect("it was just put there")
     }
 
-    /// Ends operations whose descriptor was closed under them.
+    /// Ends operations whose descriptor was closed while they waited.
     fn evict(&mut self, lines: [Line; 2]) {
         for mut line in lines {
             while let Some(token) = line.first() {
@@ -179,8 +184,8 @@ impl Epoll {
         }
     }
 
-    /// Returns whether an operation is worth trying at once: no other is in line before it, and the
-    /// side may be ready. A poll of a descriptor that is armed anyway need not be tried.
+    /// Returns whether an operation should be tried immediately: no other is in the line before it,
+    /// and the side may be ready. A poll need not be tried if it will be armed anyway.
     fn worth_trying(watch: &Watch, op: &Op) -> bool {
         let side = op.side();
         let alone = watch.lines[side as usize].is_empty();
@@ -190,7 +195,7 @@ impl Epoll {
         if op.is_poll() { adopted && armed && perhaps } else { alone && perhaps }
     }
 
-    /// Tries an operation and notes what the result tells about its descriptor.
+    /// Tries an operation, and records what its result says about the readiness of its descriptor.
     fn attempt(watch: &mut Watch, op: &mut LiveOp<'_>) -> Tried {
         let tried = call::try_now(op);
         let drained = match tried {
@@ -203,7 +208,7 @@ impl Epoll {
         tried
     }
 
-    /// Makes the kernel watch what the lines of `fd`, and one more `side`, wait for.
+    /// Makes the kernel report what the lines of `fd`, and `side` in addition, wait for.
     fn arm(&mut self, fd: RawFd, side: Option<Side>) -> Result<(), i32> {
         let epoll = self.epoll.as_raw_fd();
         let watch = self.watches.get_mut(&fd).expect("a watch is made before it is armed");
@@ -223,15 +228,15 @@ impl Epoll {
             false => ctl(libc::EPOLL_CTL_ADD, watch.serial),
         };
         match result {
-            // The number was closed and is another file now: operations that still wait, wait for
-            // the closed file.
+            // The number was closed and means another file now. The operations in the lines wait
+            // for the closed file.
             Err(libc::ENOENT) => {
                 gone = true;
                 self.serial = self.serial.wrapping_add(1);
                 watch.serial = self.serial;
                 result = ctl(libc::EPOLL_CTL_ADD, watch.serial);
             }
-            // The registration of an earlier watch survived: take it over.
+            // The registration of an earlier watch still exists. This watch takes it over.
             Err(libc::EEXIST) => result = ctl(libc::EPOLL_CTL_MOD, watch.serial),
             _ => {}
         }
@@ -244,7 +249,7 @@ impl Epoll {
         result
     }
 
-    /// Takes one look at the kernel's events, for at most this long.
+    /// Asks the kernel for events, waits for them at most this long, and handles them.
     fn look(&mut self, timeout_ns: Option<u64>) {
         let epoll = self.epoll.as_raw_fd();
         let mut events = std::mem::take(&mut self.events);
@@ -259,7 +264,7 @@ impl Epoll {
             false => call::epoll_wait_ms(epoll, &mut events, timeout_ns),
         };
         let n = n.unwrap_or_else(|errno| panic!("epoll_wait failed with errno {errno}"));
-        // A full harvest means that there may be more: look again at once.
+        // If the array is full there may be more events, so the next look is due immediately.
         self.looked_at = if n < EVENTS { clock::now() } else { 0 };
         for event in &events[..n] {
             let (mask, data) = (event.events, event.u64);
@@ -315,7 +320,7 @@ impl Epoll {
         }
     }
 
-    /// Ends all operations that wait here, because nothing can be watched here any more.
+    /// Ends all operations that wait for this descriptor, because it cannot be watched any more.
     #[cold]
     fn fail(&mut self, fd: RawFd, errno: i32) {
         let watch = self.watches.get_mut(&fd).expect("only a watched descriptor fails");
@@ -334,7 +339,8 @@ impl Epoll {
     }
 }
 
-/// Returns whether a stream's answer shows that there is no more: fewer bytes than asked for.
+/// Returns whether a stream's answer shows that the stream is drained: it is shorter than asked
+/// for.
 fn is_short(op: &Op, n: i32) -> bool {
     match op {
         Op::Recv { len, flags: 0, .. } | Op::Send { len, .. } => n > 0 && (n as usize) < *len,

@@ -1,13 +1,13 @@
 //! Facts about this system, and what follows from them: the text of `ums probe`.
 //!
-//! Nothing is guessed from a version number if it can be tried: rings are set up with each flag,
-//! events are opened, a page is guarded, and the kernel's answer is kept. Each [`Fact`] has a
-//! *name*, a *value* and a *consequence*: what ums does because of it, and if the system refuses
-//! something, why and what would change that.
+//! Whatever can be tried is tried, and not concluded from a version number: rings are set up with
+//! each flag, events are opened, a page is guarded. The kernel's answer is kept. Each [`Fact`] has
+//! a *name*, a *value* and a *consequence*, which says what ums does because of the value. If the
+//! system refuses something, the consequence says why, and what would change that.
 //!
-//! Reading takes a few milliseconds and leaves nothing behind: every descriptor and mapping is gone
-//! on return. The probes are harmless for the process: no event is enabled, nothing is submitted.
-//! It does not choose the I/O back end, it only says what is available.
+//! Reading the facts takes a few milliseconds and leaves nothing behind: every descriptor and
+//! mapping is closed on return. The probes do not disturb the process: no event is enabled, and no
+//! I/O is submitted. This file does not choose the I/O back end; it only reports what is available.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ pub struct Fact {
     pub name: &'static str,
     /// The system's answer.
     pub value: String,
-    /// What follows from it; empty if nothing does.
+    /// What follows from the value; empty if nothing does.
     pub consequence: String,
 }
 
@@ -45,53 +45,55 @@ impl fmt::Display for Fact {
     }
 }
 
-/// Whether the events of block watch can be opened; an error is the error number.
+/// Whether the events of block watch can be opened. An error is the error number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Perf {
     /// `/proc/sys/kernel/perf_event_paranoid`.
     pub paranoid: Option<i64>,
-    /// Whether a context switch event that sends SIGTRAP can be opened, else the error number. It
-    /// detects that a worker blocks, and stops it before it runs its own code again.
+    /// Whether an event can be opened that sends SIGTRAP at each context switch. By that event
+    /// block watch notices that a worker blocks, and stops the worker before it runs its own code
+    /// again.
     pub gate: Result<(), i32>,
-    /// The same for a ring of context switch records, which detects only and needs no privilege.
+    /// Whether a ring of context switch records can be opened. It only notices that a worker
+    /// blocks, and needs no privilege.
     pub notify: Result<(), i32>,
 }
 
 /// Everything that `ums probe` finds about a system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Release of the kernel.
+    /// The release of the kernel.
     pub kernel: String,
-    /// Processors and the limit that decides.
+    /// The processors, and the limit that decides how many there are.
     pub cpus: Cpus,
-    /// Bytes in a page.
+    /// The number of bytes in a page.
     pub page_size: usize,
     /// The clock source of the kernel.
     pub clocksource: Option<String>,
-    /// The flags and operations of io_uring, or the refusal.
+    /// The flags and operations of io_uring, or the reason why it is refused.
     pub uring: Uring,
-    /// perf events.
+    /// Which perf events can be opened.
     pub perf: Perf,
     /// Whether `MADV_GUARD_INSTALL` works (6.13).
     pub guard_install: Result<(), i32>,
     /// Whether user code may set the FS base (bit 1 of `AT_HWCAP2` on x86-64).
     pub fsgsbase: bool,
-    /// The most mappings of a process.
+    /// The largest number of mappings of a process.
     pub max_map_count: Option<u64>,
-    /// Soft and hard limit of open files; `None` is unlimited.
+    /// The soft and the hard limit of open files; `None` is unlimited.
     pub open_files: (Option<u64>, Option<u64>),
-    /// Soft limit of locked memory in bytes; `None` is unlimited.
+    /// The soft limit of locked memory, in bytes; `None` is unlimited.
     pub locked_memory: Option<u64>,
-    /// The most threads of the whole system.
+    /// The largest number of threads of the whole system.
     pub threads_max: Option<u64>,
-    /// The most threads of our control group and its ancestors.
+    /// The largest number of threads of our control group, by its limit and those of its ancestors.
     pub group_threads: Option<u64>,
-    /// The most memory of our control group and its ancestors, in bytes.
+    /// The largest memory of our control group, in bytes, by its limit and those of its ancestors.
     pub group_memory: Option<u64>,
-    /// How many workers of each kind with their default stacks a node creates at most, and what
-    /// sets that limit.
+    /// For each kind of worker, how many with default stacks a node creates at most, and which
+    /// resource sets that limit.
     pub workers: [(&'static str, usize, &'static str); 2],
-    /// Whether a seccomp filter is on this process.
+    /// Whether this process has a seccomp filter.
     pub seccomp: bool,
 }
 
@@ -243,7 +245,7 @@ impl Facts {
         let maps = self.max_map_count;
         let value = maps.map_or("unknown".to_string(), |n| n.to_string());
         let guard = match self.guard_install {
-            // A guard installed by advice does not split the mapping; one made by protection does.
+            // `MADV_GUARD_INSTALL` does not split the mapping; a guard made by `mprotect` does.
             Ok(()) => "fiber stacks share mappings",
             Err(_) => "each fiber stack needs two mappings",
         };
@@ -317,7 +319,7 @@ fn push_quoted(json: &mut String, text: &str) {
 fn workers() -> [(&'static str, usize, &'static str); 2] {
     let left = Left::read();
     let kinds = [
-        // Workers with their own context cost the same.
+        // Workers with their own context cost as much as these.
         ("workers.thread", Cost::of_thread(limits::THREAD_STACK)),
         ("workers.fiber", Cost::of_fiber(limits::FIBER_STACK, false)),
     ];

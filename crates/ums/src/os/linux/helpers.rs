@@ -1,12 +1,15 @@
 //! The file helpers: threads that carry out operations which have no asynchronous form.
 //!
-//! No event tells when a file of a disk can be read without waiting, and a directory operation has
-//! no other form than a call that blocks. Such operations are *chores*: a driver hands them to a
-//! pool of threads and gets their completions back in its *mailbox*. The process has two pools: one
-//! for calls, which may wait for the other end of a FIFO or of a network, and one for reads, writes
-//! and syncs, which wait for a disk: so opening sixteen FIFOs that have no writer stops no file
-//! that is open. And it has two more of these for threads with a nice value: a helper inherits the
-//! nice value of the thread that made it, and cannot lower it again.
+//! No event tells when a regular file can be read without waiting for the disk, and a directory
+//! operation is always a call that blocks. Such operations are *chores*: a driver hands them to a
+//! pool of threads, the helpers, and receives the completions in its *mailbox*.
+//!
+//! The process has two pools, so that calls which hang do not stop transfers. One pool is for
+//! calls, such as opening files; they may wait for the other end of a FIFO or for a network. The
+//! other is for reads, writes and syncs, which wait for a disk. So sixteen opens of FIFOs without a
+//! writer stop no transfer of a file that is open. Threads with a nice value use a second pair of
+//! such pools, because a helper inherits the nice value of the thread that created it, and cannot
+//! lower it again.
 //!
 //! ```text
 //!   driver (one baton holder)             pool (HELPERS_MAX threads each, on demand)
@@ -15,18 +18,21 @@
 //!                +---- cancel ----> Cancelled, and -ECANCELED at once
 //! ```
 //!
-//! A helper that finds nothing to do for [`IDLE_MAX`] ends. A thread that submits while every
-//! helper is busy makes one more, up to the bound; beyond it chores stand in line, first in, first
-//! out. If not even one thread can be created, the submitter does the chore itself.
+//! A helper that has nothing to do for [`IDLE_MAX`] ends. A thread that submits a chore while every
+//! helper is busy creates one more helper, up to [`HELPERS_MAX`]. Beyond that, chores queue in the
+//! order of arrival. If not even one helper can be created, the submitting thread does the chore
+//! itself.
 //!
-//! No driver sleeps beside news, by the proof in os/asleep: a helper puts its completion into the
-//! mailbox, sets `news` and wakes; before it sleeps, the driver looks at `news` again. The bell
-//! never rings for a busy driver.
+//! A driver never sleeps while its mailbox has news. The protocol and its proof are in `os/asleep`:
+//! a helper puts its completion into the mailbox, sets `news`, and then wakes the driver if that is
+//! asleep; the driver checks `news` once more before it sleeps. A driver that is awake is not
+//! woken.
 //!
-//! Invariants: *One Completion* (the seam). A chore is Queued as long as its operation is in its
-//! place; only the thread that took it from there can carry it out.
+//! Invariants: *One Completion* (see `os/driver`). A chore is queued as long as its operation is in
+//! its field `op`; only the thread that takes the operation out can carry it out.
 //!
-//! It does not do: batches (each chore is one call), priorities, ending a call that has begun.
+//! What this file does not do: it makes no batches (each chore is one call), has no priorities, and
+//! does not end a call that has begun.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,12 +48,12 @@ use crate::os::lock::{Condvar, Lock};
 
 /// The most helpers of a pool.
 pub const HELPERS_MAX: u32 = 16;
-/// How long a helper waits for something to do before it ends.
+/// How long a helper waits for a chore before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Stack of a helper, which calls only the C library and `std::fs`.
+/// The stack size of a helper, which calls only the C library and `std::fs`.
 const STACK: usize = 256 << 10;
 
-/// Where a driver's completions arrive.
+/// The place where the completions of a driver's chores arrive.
 struct Mailbox {
     done: Lock<Vec<Done>>,
     news: AtomicBool,
@@ -67,22 +73,23 @@ impl Mailbox {
     }
 }
 
-/// One operation on its way through the pool.
+/// One operation on its way through a pool.
 struct Chore {
-    /// The operation, until it is taken: to be carried out, or because it was cancelled.
+    /// The operation, until a thread takes it out, to carry it out or because it was cancelled.
     op: Lock<Option<LiveOp<'static>>>,
     token: u64,
     to: Arc<Mailbox>,
 }
 
 impl Chore {
-    /// Takes the operation. Returns None if another thread has.
+    /// Takes the operation out. Returns `None` if another thread has done so.
     fn take(&self) -> Option<LiveOp<'static>> {
         self.op.lock().take()
     }
 
     fn run(&self) {
-        // The operation is gone before its end is told: with the end, its buffers are the caller's.
+        // The operation is dropped before its completion is delivered, because from then on its
+        // buffers belong to the caller.
         let result = {
             let Some(mut op) = self.take() else { return };
             match call::try_now(&mut op) {
@@ -97,19 +104,19 @@ impl Chore {
 /// The chores of one driver.
 pub struct Chores {
     mailbox: Arc<Mailbox>,
-    /// The chores that were sent and not collected or cancelled.
+    /// The chores that were sent, and neither collected nor cancelled.
     sent: TokenMap<Arc<Chore>>,
 }
 
 impl Chores {
-    /// Makes an empty set of chores; `bell` is what ends the driver's sleep.
+    /// Makes an empty set of chores. `bell` ends the driver's sleep.
     pub fn new(bell: Waker) -> Chores {
         let (done, news, asleep) = (Lock::default(), AtomicBool::new(false), Asleep::new());
         let mailbox = Arc::new(Mailbox { done, news, asleep, bell });
         Chores { mailbox, sent: TokenMap::default() }
     }
 
-    /// Hands an operation to the pool.
+    /// Hands an operation to its pool.
     pub fn send(&mut self, token: u64, op: LiveOp<'static>) {
         let pool = Pool::of(&op);
         let chore = Chore { op: Lock::new(Some(op)), token, to: self.mailbox.clone() };
@@ -119,9 +126,9 @@ impl Chores {
         pool.push(chore);
     }
 
-    /// Asks for an end. Returns true if the chore had not begun and never will; its completion is
-    /// the caller's to deliver. Returns false if it is not here, or has begun, and its real result
-    /// will be collected.
+    /// Cancels a chore. Returns true if the chore had not begun and never will; then the caller
+    /// delivers its completion. Returns false if the token is not that of a chore, or if the chore
+    /// has begun; then its real result will be collected.
     pub fn cancel(&mut self, token: u64) -> bool {
         let cancelled = self.sent.get(&token).is_some_and(|chore| chore.take().is_some());
         if cancelled {
@@ -130,12 +137,12 @@ impl Chores {
         cancelled
     }
 
-    /// Returns whether there is something to collect. One load.
+    /// Returns whether there is something to collect. Costs one load.
     pub fn has_news(&self) -> bool {
         self.mailbox.news.load(Ordering::Acquire)
     }
 
-    /// Appends the completions that have arrived.
+    /// Appends the completions that have arrived to `out`.
     pub fn collect(&mut self, out: &mut Vec<Done>) {
         if !self.has_news() {
             return;
@@ -150,8 +157,8 @@ impl Chores {
         }
     }
 
-    /// Notes that the driver is about to sleep. Returns false if it must not, because there is
-    /// news.
+    /// Announces that the driver is about to sleep. Returns false if the driver must not sleep,
+    /// because there is something to collect.
     pub fn may_sleep(&self) -> bool {
         if self.sent.is_empty() {
             return true;
@@ -160,7 +167,7 @@ impl Chores {
         !self.has_news()
     }
 
-    /// Notes that the driver is awake.
+    /// Withdraws the announcement, because the driver is awake.
     pub fn awake(&self) {
         self.mailbox.asleep.withdraw();
     }
@@ -170,15 +177,15 @@ impl Chores {
         self.sent.len()
     }
 
-    /// Returns how many chores are done and not yet collected.
+    /// Returns how many chores have completed and are not yet collected.
     pub fn done(&self) -> usize {
         self.mailbox.done.lock().len()
     }
 }
 
 impl Drop for Chores {
-    /// Cancels the chores that have not begun, and waits for the others: their buffers are in use
-    /// until then.
+    /// Cancels the chores that have not begun, and waits for the others, because their buffers are
+    /// in use until they complete.
     fn drop(&mut self) {
         self.sent.retain(|_, chore| chore.take().is_none());
         let mut dropped = Vec::new();
@@ -186,7 +193,8 @@ impl Drop for Chores {
             if self.may_sleep() {
                 let events = libc::POLLIN;
                 let mut bell = [libc::pollfd { fd: self.mailbox.bell.fd(), events, revents: 0 }];
-                // A bell that was not silenced ends this wait at once: then look a little later.
+                // If the bell was used and not read, `poll` returns immediately. Then this waits a
+                // moment.
                 match call::poll(&mut bell, Some(10_000_000)) {
                     Ok(0) => {}
                     _ => std::thread::sleep(Duration::from_micros(50)),
@@ -209,7 +217,7 @@ struct State {
     line: VecDeque<Arc<Chore>>,
     /// Helpers that wait for work.
     idle: usize,
-    /// The numbers of the helpers that exist, a bit each.
+    /// The numbers of the helpers that exist, one bit for each.
     numbers: u32,
 }
 
@@ -253,8 +261,8 @@ impl Pool {
         }
     }
 
-    /// Handles that a helper could not be created. If there is none at all, the caller does the
-    /// chores in line.
+    /// Called when a helper could not be created. If there is no helper at all, the caller does the
+    /// queued chores itself.
     #[cold]
     fn without(&self, number: u32) {
         let mut state = self.state.lock();
@@ -269,7 +277,8 @@ impl Pool {
     }
 
     fn helper(&self, number: u32) {
-        // It was made by the submitting thread, perhaps a worker pinned to one processor.
+        // The submitting thread created this one, and may be a worker that is pinned to a
+        // processor.
         affinity::unpin();
         let mut state = self.state.lock();
         loop {

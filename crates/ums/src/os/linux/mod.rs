@@ -1,4 +1,4 @@
-//! The Linux side of the seams. Each file uses only those above it.
+//! The implementation on Linux of the interfaces in `os`. Each file uses only the files above it.
 
 pub mod plain;
 
@@ -31,7 +31,7 @@ pub mod perf;
 mod trial;
 
 pub mod uring_probe;
-/// How many workers the system has room for.
+/// The number of workers for which the system has room.
 pub mod room;
 
 pub mod facts;

@@ -1,4 +1,5 @@
-//! The choice of a driver: probe the back ends in order, and say why one was not taken.
+//! Chooses an I/O driver: tries the back ends in order of preference, and reports why one was not
+//! used.
 //!
 //! ```text
 //!                    one thread                     many threads
@@ -8,8 +9,8 @@
 //!   sync     sync                                   the same
 //! ```
 //!
-//! Containers deny io_uring by default, so another back end is nothing unusual and needs no
-//! configuration; the reason is kept in the driver's description.
+//! Containers deny io_uring by default. So the use of another back end is normal and needs no
+//! configuration. The reason is part of the driver's description.
 
 use std::io;
 
@@ -22,10 +23,11 @@ use crate::os::faulty;
 /// Which back end to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The best that this system and this owner allow.
+    /// The best that the system and the driver's owner allow.
     #[default]
     Auto,
-    /// io_uring or an error; epoll for an owner with many threads (a ring belongs to one thread).
+    /// io_uring or an error; but epoll for an owner with many threads, because a ring belongs to
+    /// one thread.
     Uring,
     /// epoll or an error.
     Epoll,
@@ -55,8 +57,8 @@ impl std::str::FromStr for Choice {
 pub enum Owner {
     /// The calling thread alone, for the driver's whole life (fiber workers).
     OneThread,
-    /// Any thread that holds the baton (thread workers, and own contexts that carriers host in
-    /// turn).
+    /// Any thread that holds the baton: thread workers, or the carriers that take turns in carrying
+    /// a scheduler of workers with their own context.
     ManyThreads,
 }
 
@@ -65,8 +67,8 @@ pub enum Owner {
 ///
 /// # Errors
 ///
-/// If a forced back end is denied here, with the reason; if `UMS_IO` names none; if the process is
-/// out of descriptors.
+/// If the chosen back end is denied here (the error says why); if `UMS_IO` is no name of a back
+/// end; if the process has no file descriptors left.
 ///
 /// ```text
 /// let mut io = open(Choice::Auto, Owner::ManyThreads)?;
@@ -87,7 +89,7 @@ pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
     open_as(choice, owner).map(faulty::wrap)
 }
 
-/// Does the same without the environment.
+/// Does the same, but ignores the environment variable.
 ///
 /// # Errors
 ///

@@ -1,18 +1,18 @@
-//! This process's memory, read through the kernel: an address where nothing is mapped is an error,
-//! and no fault. For memory that others may change or unmap meanwhile, such as the stack of a
-//! worker that does not run; the reader checks afterwards that the memory still was what it
-//! expected.
+//! This process's memory, read through the kernel, so that an address where nothing is mapped is an
+//! error and not a fault. For memory that other threads may change or unmap meanwhile, such as the
+//! stack of a worker that does not run. The reader must check afterwards whether the memory still
+//! was what it expected.
 //!
-//! What it does not do: it writes nothing.
+//! What this file does not do: it writes nothing.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The open file by which the kernel reads.
+/// The open file through which the kernel reads.
 pub struct OwnMemory(File);
 
 impl OwnMemory {
-    /// Opens it. Returns None if there is no `/proc`, or access to it is denied.
+    /// Opens the file. Returns `None` if there is no `/proc`, or access to it is denied.
     pub fn open() -> Option<OwnMemory> {
         File::open("/proc/self/mem").ok().map(OwnMemory)
     }
@@ -24,7 +24,7 @@ impl OwnMemory {
         Some(bytes)
     }
 
-    /// Returns so many bytes, or fewer if the mapped memory ends before.
+    /// Returns this many bytes, or fewer if the mapped memory ends before.
     pub fn copy_up_to(&self, address: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let mut copied = 0;

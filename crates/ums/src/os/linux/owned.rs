@@ -1,23 +1,24 @@
-//! Owners of descriptors: the table that lets a driver keep a registration.
+//! Adopted descriptors: a table of the descriptors that the library itself will close, so that a
+//! driver can keep their registrations.
 //!
-//! epoll forgets a descriptor when it is closed, and the number may be given to another file the
-//! next moment, unregistered. A driver that trusts its memory would then wait without end; one that
-//! does not must ask the kernel again at each wait. This table settles it: the owner that will
-//! close a descriptor *adopts* it, and *releases* it right before closing it. Each adoption gives
-//! the number a new stamp, so that a driver on any thread sees by one load whether the descriptor
-//! is still the one it registered.
+//! epoll drops a registration when the descriptor is closed, and its number may be given to another
+//! file immediately, which is not registered. A driver that relies on its own record of
+//! registrations would then wait without end. A driver that does not must ask the kernel at each
+//! wait. This table solves the problem: the code that will close a descriptor *adopts* it, and
+//! *releases* it right before it closes it. Each adoption gives the number a new stamp. So a driver
+//! on any thread sees by one load whether the number still means the descriptor that it registered.
 //!
 //! ```text
 //! word of a number | meaning
-//! n * 4 + 0        | not adopted (the beginning, and after release)
-//! n * 4 + 1        | adopted: a stream, whose short read means "drained"
+//! n * 4 + 0        | not adopted (at the beginning, and after a release)
+//! n * 4 + 1        | adopted: a stream; after a short read, its buffer is empty
 //! n * 4 + 2        | adopted: anything else
-//! n * 4 + 3        | adopted: a file of a disk, or a disk, which epoll cannot watch
+//! n * 4 + 3        | adopted: a regular file or a disk, which epoll cannot watch
 //! ```
 //!
-//! Adoption is an optimisation only: a descriptor that is not adopted works, with one system call
-//! more per wait. Adopting a descriptor that other code may close breaks I/O safety, as using it
-//! would.
+//! Adoption is only an optimisation. A descriptor that is not adopted works, too, with one more
+//! system call for each wait. Code that adopts a descriptor which other code may close breaks I/O
+//! safety, just as code that uses such a descriptor does.
 
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
@@ -40,11 +41,11 @@ pub enum Kind {
     Stream,
     /// A listener, a datagram socket, or anything else.
     Other,
-    /// A file of a disk, or a disk: always ready, and yet slow.
+    /// A regular file or a disk. epoll counts it as always ready, although it may be slow.
     File,
 }
 
-/// One adoption of one number; `NONE` if it is not adopted.
+/// One adoption of one number, or `NONE` for a number that is not adopted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp(u32);
 
@@ -57,19 +58,19 @@ impl Stamp {
         self.0 & KIND != 0
     }
 
-    /// Returns whether it is an adopted stream.
+    /// Returns whether the descriptor is an adopted stream.
     pub fn is_stream(self) -> bool {
         self.0 & KIND == STREAM
     }
 
-    /// Returns whether it is an adopted file of a disk.
+    /// Returns whether the descriptor is an adopted file.
     pub fn is_file(self) -> bool {
         self.0 & KIND == FILE
     }
 }
 
-/// Adopts a descriptor: from now until [`release`] the number means this file.
-/// Numbers beyond the table (four million) are ignored.
+/// Adopts a descriptor: from now until [`release`] the number means this file. Numbers beyond the
+/// end of the table (four million) are ignored.
 pub fn adopt(fd: RawFd, kind: Kind) {
     let kind = match kind {
         Kind::Stream => STREAM,
@@ -77,13 +78,13 @@ pub fn adopt(fd: RawFd, kind: Kind) {
         Kind::File => FILE,
     };
     if let Some(word) = word(fd, true) {
-        // Only the owner writes the word of its number; drivers read it on other threads.
+        // Only the owner of a number writes its word; drivers on other threads read it.
         let next = (word.load(Ordering::Relaxed) & !KIND).wrapping_add(KIND + 1);
         word.store(next | kind, Ordering::Release);
     }
 }
 
-/// Ends the adoption, right before the descriptor is closed or given away.
+/// Ends the adoption. Called right before the descriptor is closed or given to other code.
 pub fn release(fd: RawFd) {
     if let Some(word) = word(fd, false) {
         word.store(word.load(Ordering::Relaxed) & !KIND, Ordering::Release);

@@ -1,20 +1,20 @@
 //! perf events of single threads: opening them, and reading context switches from their rings.
 //!
-//! An *event* belongs to one thread and counts something there. A *ring* is memory that the kernel
-//! writes records into and that every thread of the process may read: mapped without the right to
-//! write, so the kernel overwrites the oldest and no reader has to keep up. The ring keeps its
-//! event alive, also after the descriptor is closed.
+//! An *event* belongs to one thread and counts something there. A *ring* is a mapping into which
+//! the kernel writes records of an event, and which every thread of the process may read. It is
+//! mapped without the right to write, so the kernel overwrites the oldest records and no reader has
+//! to keep up. The ring keeps its event alive even after the event's descriptor is closed.
 //!
 //! ```text
 //! ... | sample (the user's registers) | switch: out, blocked or preempted | switch: in | ...
 //!                                                                      data_head ^
 //! ```
 //!
-//! Named invariant **Own Memory**: the addresses of a ring stay mapped until the process ends.
-//! Closing one puts fresh pages of zeros in its place, which
-//! read as an empty ring, so that a late reader sees old records or none, and never faults.
+//! Invariant **Own Memory**: the addresses of a ring stay mapped until the process ends. Closing a
+//! ring replaces its pages by fresh pages of zeros, which read as an empty ring. So a reader that
+//! comes late sees old records or none, and never faults.
 //!
-//! It draws no conclusions about which worker may run; `watch` does.
+//! What this file does not do: it does not decide which worker may run; `watch` does.
 
 #![allow(unsafe_code)]
 
@@ -28,29 +28,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[repr(C)]
 #[derive(Clone, Default)]
 pub struct Attr {
-    /// Hardware, software, breakpoint, ...
+    /// The kind of event: hardware, software, breakpoint, ...
     pub kind: u32,
-    /// How long this structure is; filled in by [`Attr::open`].
+    /// The length of this structure. [`Attr::open`] sets it.
     pub size: u32,
-    /// Which event of that kind.
+    /// The event, of that kind.
     pub config: u64,
-    /// The number of occurrences after which it acts.
+    /// The number of occurrences after which the event acts.
     pub sample_period: u64,
-    /// What it then records.
+    /// What the event records then.
     pub sample_type: u64,
     pub(super) read_format: u64,
-    /// The bits below.
+    /// Some of the bits below.
     pub flags: u64,
-    /// Bytes after which a reader is woken, with [`WATERMARK`].
+    /// The number of bytes in the ring after which a reader is woken, with [`WATERMARK`].
     pub wakeup_watermark: u32,
-    /// Execute, read or write.
+    /// For a breakpoint: whether it is on execution, reading or writing.
     pub bp_type: u32,
     /// The address of a breakpoint.
     pub config1: u64,
     /// The length of a breakpoint.
     pub config2: u64,
     pub(super) branch_sample_type: u64,
-    /// Which registers a sample holds.
+    /// Which registers a sample contains.
     pub sample_regs_user: u64,
     pub(super) sample_stack_user: u32,
     pub(super) clock: i32,
@@ -65,12 +65,12 @@ pub struct Attr {
 
 const _: () = assert!(size_of::<Attr>() == 128);
 
-/// Kinds.
+/// A kind: software events.
 pub const SOFTWARE: u32 = 1;
 /// A kind: breakpoints.
 pub const BREAKPOINT: u32 = 5;
 
-/// Software events.
+/// A software event: context switches.
 pub const CONTEXT_SWITCHES: u64 = 3;
 /// A software event: page faults that did not have to wait for a disk.
 pub const MINOR_FAULTS: u64 = 5;
@@ -83,19 +83,20 @@ pub const DUMMY: u64 = 9;
 pub const BP_EXECUTE: u32 = 4;
 
 // Bits of `flags`.
-/// Not counting until it is enabled.
+/// The event does not count until it is enabled.
 pub const DISABLED: u64 = 1 << 0;
-/// Only what happens in user mode.
+/// Counts only what happens in user mode.
 pub const EXCLUDE_KERNEL: u64 = 1 << 5;
-/// Not what happens below the kernel.
+/// Does not count what happens in a hypervisor.
 pub const EXCLUDE_HV: u64 = 1 << 6;
-/// `wakeup_watermark` counts bytes.
+/// `wakeup_watermark` is a number of bytes.
 pub const WATERMARK: u64 = 1 << 14;
-/// Writes a record at each context switch.
+/// Writes a record into the ring at each context switch.
 pub const CONTEXT_SWITCH: u64 = 1 << 26;
-/// Ends at exec.
+/// The event ends when the process calls `exec`.
 pub const REMOVE_ON_EXEC: u64 = 1 << 36;
-/// Sends SIGTRAP to its thread, before that runs another instruction in user mode.
+/// Sends SIGTRAP to the event's thread, before the thread executes another instruction in user
+/// mode.
 pub const SIGTRAP: u64 = 1 << 37;
 
 /// A watermark that is never reached, so no reader is ever woken.
@@ -103,17 +104,19 @@ pub const NEVER_WAKE: u32 = 0x7fff_ffff;
 
 const SAMPLE_REGS_USER: u64 = 1 << 12;
 
-/// The register that shows a system call: on x86-64 the kernel puts -ENOSYS into rax at entry.
+/// The sampled register that shows whether the thread is in a system call: on x86-64 the kernel
+/// puts -ENOSYS into rax at the entry of each.
 #[cfg(target_arch = "x86_64")]
 const CALL_REGISTER: u64 = 1 << 0;
 #[cfg(not(target_arch = "x86_64"))]
 const CALL_REGISTER: u64 = 0;
 
 impl Attr {
-    /// Makes the event that gates a blocking thread: every context switch sends it SIGTRAP.
+    /// Returns the event that stops a thread after it has blocked: every context switch sends the
+    /// thread SIGTRAP.
     ///
-    /// It includes the kernel on purpose: with `exclude_kernel` the event opens without privilege,
-    /// but never counts, because a switch happens in the kernel.
+    /// The event does not exclude the kernel, although that needs privilege. With `exclude_kernel`
+    /// it would never count, because a switch happens in the kernel.
     pub fn gate() -> Attr {
         let sampled = if CALL_REGISTER == 0 { 0 } else { SAMPLE_REGS_USER };
         Attr {
@@ -128,7 +131,7 @@ impl Attr {
         }
     }
 
-    /// Makes the event that only records context switches, which needs no privilege.
+    /// Returns an event that only records context switches, which needs no privilege.
     pub fn notify() -> Attr {
         Attr {
             kind: SOFTWARE,
@@ -139,18 +142,20 @@ impl Attr {
         }
     }
 
-    /// Makes an event of this kind, with these bits, that acts every time. The rest is zero.
+    /// Returns an event of this kind with these flags that acts at every occurrence. All other
+    /// fields are zero.
     pub fn every_time(kind: u32, config: u64, flags: u64) -> Attr {
         Attr { kind, config, flags, sample_period: 1, ..Attr::default() }
     }
 
-    /// Opens it on the calling thread.
+    /// Opens the event on the calling thread.
     ///
     /// # Errors
     ///
-    /// `EACCES` without CAP_PERFMON while perf_event_paranoid is too high (above 1 for events that
-    /// include the kernel, above 2 for all); `EINVAL` or `E2BIG` when the kernel does not know it;
-    /// `EPERM` or `ENOSYS` under a seccomp filter; `EMFILE` without descriptors.
+    /// `EACCES` if the process lacks CAP_PERFMON and perf_event_paranoid is too high (above 1 for
+    /// events that include the kernel, above 2 for all); `EINVAL` or `E2BIG` if the kernel does not
+    /// support the event; `EPERM` or `ENOSYS` under a seccomp filter; `EMFILE` if no descriptor is
+    /// left.
     pub fn open(&self) -> io::Result<OwnedFd> {
         const CLOEXEC: libc::c_ulong = 8;
         let attr = Attr { size: size_of::<Attr>() as u32, ..self.clone() };
@@ -163,43 +168,45 @@ impl Attr {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: Own Memory: the call has just returned this descriptor to us and no one else.
+        // SAFETY: Own Memory: the call has just returned this descriptor, and only to us.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 
-    /// Makes this the event behind a descriptor. Returns false if the kernel refuses it, for one
-    /// because the number is another file's by now.
+    /// Replaces the attributes of the event behind a descriptor by these. Returns false if the
+    /// kernel refuses that, for instance because the descriptor number belongs to another file by
+    /// now.
     pub fn replace(&self, event: RawFd) -> bool {
         const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
         let attr = Attr { size: size_of::<Attr>() as u32, ..self.clone() };
-        // SAFETY: Plain Call: a local whose `size` field says how long it is. Only events know
-        // this request.
+        // SAFETY: Plain Call: `attr` is a local whose `size` field says how long it is. Only perf
+        // events accept this request.
         unsafe { libc::ioctl(event, MODIFY_ATTRIBUTES, &attr) == 0 }
     }
 }
 
-/// Enables an event. Returns false if there is none behind the number.
+/// Enables the event behind a descriptor. Returns false if the descriptor is no event.
 pub fn enable(event: RawFd) -> bool {
     request(event, 0x2400)
 }
 
-/// Disables an event, if there is one behind the number.
+/// Disables the event behind a descriptor. Does nothing if the descriptor is no event.
 pub fn disable(event: RawFd) {
     request(event, 0x2401);
 }
 
 fn request(event: RawFd, what: libc::c_ulong) -> bool {
-    // SAFETY: Plain Call: no memory. Only events know these requests.
+    // SAFETY: Plain Call: no memory is passed. Only perf events accept these requests.
     unsafe { libc::ioctl(event, what, 0) == 0 }
 }
 
-/// What the last record of a ring says of its thread.
+/// What the last record of a ring says about the event's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
-    /// It waits in the kernel, and has since this position of the ring: in a system call if the
-    /// flag is true, else in a fault, as far as can be told.
+    /// The thread has been waiting in the kernel since this position of the ring. The flag is true
+    /// if it waits in a system call, and false if it waits in a page fault, as far as the record
+    /// shows that.
     Blocked(u64, bool),
-    /// It runs, or could run, or its state is unknown.
+    /// The thread runs, or could run, or its state is unknown.
     Runs,
 }
 
@@ -208,10 +215,10 @@ const RECORD_SWITCH: u32 = 14;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPTED: u16 = 1 << 14;
 
-/// Where `data_head` stands in the first page.
+/// The offset of `data_head` in the first page.
 const HEAD_AT: usize = 1024;
 
-/// The addresses of one ring, with whatever is mapped there at the moment.
+/// The addresses of one ring, whatever is mapped there at the moment.
 #[derive(Debug)]
 pub struct Ring {
     base: *mut u8,
@@ -225,17 +232,18 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Reserves addresses for a ring: pages of zeros so far, mapped until the process ends.
+    /// Reserves addresses for a ring. They are mapped until the process ends, at first to pages of
+    /// zeros.
     ///
     /// # Errors
-    /// There is no memory, or no more mappings are allowed.
+    /// There is not enough memory, or the process has too many mappings.
     pub fn reserve() -> io::Result<Ring> {
         let page = rustix::param::page_size();
         let base = map(ptr::null_mut(), 2 * page, None)?;
         Ok(Ring { base, page })
     }
 
-    /// Lets the kernel write this event's records here. Called by one thread at a time.
+    /// Makes the kernel write this event's records here. Only one thread may call this at a time.
     ///
     /// # Errors
     /// `EPERM` beyond the limit of locked memory.
@@ -243,27 +251,30 @@ impl Ring {
         map(self.base, 2 * self.page, Some(event.as_raw_fd())).map(drop)
     }
 
-    /// Puts zeros in the place of the ring, which ends its event once its descriptor is closed.
+    /// Replaces the ring's pages by zeros. When the event's descriptor is closed, too, the event
+    /// ends.
     pub fn close(&self) {
-        // Without memory for a mapping the old one stays, and with it the event: stale, harmless.
+        // If there is no memory for the new mapping, the old one stays, and so does the event. That
+        // is harmless, because readers may see old records anyway.
         let _ = map(self.base, 2 * self.page, None);
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at + 8 <= 2 * self.page && at.is_multiple_of(8));
-        // SAFETY: Own Memory: inside the two pages, aligned; the kernel writes whole words.
+        // SAFETY: Own Memory: an aligned word inside the two pages. The kernel writes whole words.
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
     }
 
-    /// Returns how far the kernel has written.
+    /// Returns the position up to which the kernel has written.
     pub fn head(&self) -> u64 {
         self.word(HEAD_AT).load(Ordering::Acquire)
     }
 
-    /// Returns what the last record says.
+    /// Returns what the last record says about the thread.
     ///
-    /// Records of events made here end with eight bytes that are a header for a switch. For
-    /// anything else, or if the kernel writes meanwhile, the answer is the safe one: it runs.
+    /// The last eight bytes of a switch record of these events are its header. If the last eight
+    /// bytes are anything else, or if the kernel writes meanwhile, the result is that the thread
+    /// runs, which is the safe answer.
     pub fn last(&self) -> Last {
         let head = self.head();
         if head < 8 {
@@ -278,7 +289,8 @@ impl Ring {
         if !out || misc & SWITCH_OUT_PREEMPTED != 0 {
             return Last::Runs;
         }
-        // A sample of one register stands before it: header, which registers, the register.
+        // Before it may be a sample of one register: a header, a word that says which registers,
+        // the register.
         let mut in_call = true;
         if head >= 32 && header(record(32)).0 == RECORD_SAMPLE {
             in_call = record(16) as i64 == -i64::from(libc::ENOSYS);
@@ -290,7 +302,7 @@ impl Ring {
     }
 }
 
-/// Returns kind, notes and size of a record.
+/// Returns the kind, the flags and the size in the header of a record.
 fn header(word: u64) -> (u32, u16, u16) {
     (word as u32, (word >> 32) as u16, (word >> 48) as u16)
 }
@@ -301,7 +313,7 @@ fn map(at: *mut u8, size: usize, fd: Option<i32>) -> io::Result<*mut u8> {
         None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
     };
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
-    // SAFETY: Own Memory: either a new mapping, or in the place of one that is ours already.
+    // SAFETY: Own Memory: a new mapping, or one that replaces a mapping of this ring.
     let base =
         unsafe { libc::mmap(at.cast(), size, libc::PROT_READ, kind | fixed, fd.unwrap_or(-1), 0) };
     match base {
@@ -316,8 +328,8 @@ mod tests {
 
     #[test]
     fn the_field_of_the_signal_lies_where_the_kernel_expects_it() {
-        // E2BIG means that the kernel found something that is not 0 beyond what it knows; EINVAL
-        // for an impossible kind shows that it got as far as reading the first field.
+        // E2BIG would mean that the kernel found a value other than 0 beyond the fields that it
+        // supports. EINVAL for an impossible kind shows that it has read the first field.
         let attr = Attr { kind: SOFTWARE, config: u64::MAX, ..Attr::default() };
         assert!(attr.open().is_err(), "there is no software event of this number");
         assert_eq!(std::mem::offset_of!(Attr, sig_data), 120);

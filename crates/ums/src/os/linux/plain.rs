@@ -1,8 +1,9 @@
-//! Calls and instructions that no safe crate has, each behind a function that is safe to call with
-//! any arguments. What rustix has is called through rustix.
+//! Calls and instructions that no safe crate offers, each behind a function that is safe to call
+//! with any arguments. Calls that rustix offers are made through rustix.
 //!
-//! Invariant **Plain Call**: a wrong number is an error value. Descriptors that may have been
-//! closed are only read from, and the caller can tell from what it reads whether it is too late.
+//! Invariant **Plain Call**: a wrong number leads to an error value. A descriptor that may have
+//! been closed is only read from, and the caller recognises by the data whether it is the expected
+//! file.
 
 #![allow(unsafe_code)]
 
@@ -23,21 +24,21 @@ pub fn time_stamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Makes the calling thread run only when the processor has nothing else to run.
+/// Gives the calling thread idle priority: it runs only when its processor has nothing else to run.
 pub fn become_idle_priority() -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: 0 };
-    // SAFETY: Plain Call: a borrowed local; this thread may always lower itself.
+    // SAFETY: Plain Call: a borrowed local. A thread may always lower its own priority.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameter) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Closes a descriptor, and returns the error that dropping it would not tell.
+/// Closes a descriptor, and returns the error, which dropping it would hide.
 pub fn close(fd: OwnedFd) -> io::Result<()> {
     // SAFETY: Handed Over: `fd` is owned, and its number is no longer used.
     match unsafe { libc::close(fd.into_raw_fd()) } {
-        // After EINTR the descriptor is closed too, on Linux.
+        // On Linux the descriptor is closed even after EINTR.
         0 => Ok(()),
         _ => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -46,17 +47,17 @@ pub fn close(fd: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Makes the one thread of a forked child call this before `fork` returns.
+/// Registers `call` to run in the only thread of a forked child, before `fork` returns there.
 pub fn at_fork_in_the_child(call: extern "C" fn()) {
     // SAFETY: Plain Call: functions live as long as the process.
     unsafe { libc::pthread_atfork(None, None, Some(call)) };
 }
 
-/// Registers `call` to run on the calling thread after the destructors of its thread-locals. It may
-/// be registered again from there on, also while it runs; the C library then runs it some more
-/// times, at least four in all. If the C library can keep no more such calls, this one is not run.
+/// Registers `call` to run on the calling thread after the destructors of its thread-locals. During
+/// or after that run it may be registered again; the C library then runs it again, up to four times
+/// in all at least. If the C library has no room for another such function, `call` is not run.
 ///
-/// It is for one function: only the first that is passed is ever run.
+/// This works for one function in the process: only the first that is passed is ever run.
 pub fn at_the_very_end(call: extern "C" fn(*mut c_void)) {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     let make = || {
@@ -65,14 +66,15 @@ pub fn at_the_very_end(call: extern "C" fn(*mut c_void)) {
         (unsafe { libc::pthread_key_create(&mut key, Some(call)) } == 0).then_some(key)
     };
     if let Some(key) = *KEY.get_or_init(make) {
-        // Any value other than null will do.
+        // Any value other than null is sufficient.
         let value = std::ptr::from_ref(&KEY).cast();
-        // SAFETY: Plain Call: a key that was made; the value is only compared with null.
+        // SAFETY: Plain Call: the key was made; the value is only compared with null.
         unsafe { libc::pthread_setspecific(key, value) };
     }
 }
 
-/// Returns new pages of zeros, which nothing else uses and nothing unmaps; None if there are none.
+/// Returns new zeroed pages, which no other code uses and which are never unmapped. Returns `None`
+/// if there is no memory.
 pub fn pages(bytes: usize) -> Option<NonNull<u8>> {
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: Own Memory: a new mapping, where the kernel finds room for it.
@@ -80,7 +82,7 @@ pub fn pages(bytes: usize) -> Option<NonNull<u8>> {
     NonNull::new(start.cast())
 }
 
-/// Installs a guard in a fresh mapping of one page with `MADV_GUARD_INSTALL`, and unmaps it.
+/// Installs a guard in a new mapping of one page with `MADV_GUARD_INSTALL`, and unmaps the page.
 ///
 /// # Errors
 ///
@@ -100,40 +102,40 @@ pub fn guard_install() -> io::Result<()> {
     }
 }
 
-/// Gives the calling thread a descriptor table of its own, so that a test can count in it while
+/// Gives the calling thread its own descriptor table, so that a test can count descriptors while
 /// other tests open and close theirs.
 #[cfg(test)]
 pub fn unshare_descriptors() {
     use rustix::thread::{UnshareFlags, unshare_unsafe};
-    // SAFETY: Own Thread: the thread that asks for this only probes from here on, with descriptors
-    // that it opens itself; it meets none that another thread opens later.
+    // SAFETY: Own Thread: from here on this thread uses only descriptors that it opens itself, and
+    // none that another thread opens later.
     unsafe { unshare_unsafe(UnshareFlags::FILES) }.unwrap();
 }
 
-/// A place for a descriptor of one thread that others may read by, also after it was closed: then
-/// they get an error, or what some other file says. It has no destructor, so that it can be a
-/// thread-local that a thread needs until its end.
+/// A place for a descriptor of one thread that other threads may read from. They may read even
+/// after it was closed; then they get an error, or the content of some other file. It has no
+/// destructor, so it can be a thread-local that is needed until the end of the thread.
 #[derive(Debug)]
 pub struct FdSlot(AtomicI32);
 
 impl FdSlot {
-    /// Makes an empty one.
+    /// Makes a place without a descriptor.
     pub const fn new() -> FdSlot {
         FdSlot(AtomicI32::new(-1))
     }
 
-    /// Puts a descriptor there, and closes the one that was there.
+    /// Stores a descriptor, and closes the one that was stored before.
     pub fn put(&self, fd: Option<OwnedFd>) {
         let fd = fd.map_or(-1, IntoRawFd::into_raw_fd);
         let before = self.0.swap(fd, Ordering::AcqRel);
         if before >= 0 {
-            // SAFETY: Handed Over: `put` made the number from an owner, and the exchange gives it
-            // to this caller alone.
+            // SAFETY: Handed Over: `put` made the number from an owned descriptor, and the exchange
+            // gives it to this caller alone.
             drop(unsafe { OwnedFd::from_raw_fd(before) });
         }
     }
 
-    /// Reads from the beginning of the file, and returns how many bytes.
+    /// Reads from the beginning of the file. Returns the number of bytes, or `None` on an error.
     pub fn read(&self, into: &mut [u8]) -> Option<usize> {
         let fd: RawFd = self.0.load(Ordering::Acquire);
         if fd < 0 {

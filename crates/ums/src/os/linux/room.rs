@@ -1,13 +1,13 @@
-//! Room: how many workers this system can hold, and which of its resources sets the limit.
+//! Room: for how many workers this system has resources, and which resource sets the limit.
 //!
-//! A worker costs memory, address space, mappings and perhaps a thread ([`Cost`]). What is left of
-//! each is read once, when a node is built ([`Left::read`]), and workers may use a share of it:
-//! half of the memory, since a stack that is used more deeply than is typical takes more of it;
-//! three quarters of what can only be refused. The smallest result is the limit
-//! ([`Room::for_workers`]).
+//! A worker needs memory, address space, mappings and perhaps a thread ([`Cost`]). The remaining
+//! amount of each is read once, when a node is built ([`Left::read`]). Workers may use a share of
+//! it: half of the memory, because a stack that is used more deeply than usual takes more memory;
+//! and three quarters of each other resource, because those can only be refused. The smallest
+//! result is the limit ([`Room::for_workers`]).
 //!
-//! What it does not do: it reserves nothing. Another node or process may use up the same room
-//! later; then a worker is refused when it is made.
+//! What this file does not do: it reserves nothing. If another node or process uses up the resource
+//! later, the creation of a worker fails.
 
 use std::fs;
 use std::path::Path;
@@ -16,20 +16,21 @@ use rustix::process::{Resource, getrlimit};
 
 use super::cgroup::Groups;
 
-/// Returns the most mappings of a process.
+/// Returns the largest number of mappings of a process.
 pub fn max_map_count() -> Option<u64> {
     number(Path::new("/"), "proc/sys/vm/max_map_count")
 }
 
-/// Returns the most threads that this process can have, by the strictest known limit, and its name.
+/// Returns the strictest known limit of the threads that this process can have, and the limit's
+/// name.
 pub fn threads_left() -> Option<(u64, &'static str)> {
     thread_limits(Path::new("/")).min()
 }
 
-/// Returns the limits of threads that are known, with their names.
+/// Returns all known limits of threads, with their names.
 fn thread_limits(root: &Path) -> impl Iterator<Item = (u64, &'static str)> {
     let groups = Groups::read(root);
-    // A limit of the user's, not of the process; the superuser is exempt from it.
+    // RLIMIT_NPROC limits all processes of the user together. The superuser is exempt from it.
     let held = !rustix::process::geteuid().is_root();
     let all = [
         (number(root, "proc/sys/kernel/threads-max"), "kernel.threads-max"),
@@ -40,7 +41,8 @@ fn thread_limits(root: &Path) -> impl Iterator<Item = (u64, &'static str)> {
     all.into_iter().filter_map(|(most, what)| most.map(|most| (most, what)))
 }
 
-/// Returns the smallest number in these files of the control group and its ancestors.
+/// Returns the smallest number in the files with these names, in the control group and its
+/// ancestors.
 pub fn smallest(groups: &Groups, controller: &str, names: &[&str]) -> Option<u64> {
     let chain = groups.chain(controller)?;
     names.iter().filter_map(|name| Some(chain.smallest(name)?.0)).min()
@@ -50,7 +52,7 @@ fn number(root: &Path, path: &str) -> Option<u64> {
     fs::read_to_string(root.join(path)).ok()?.trim().parse().ok()
 }
 
-/// The unit in which workers use up a resource.
+/// The resources that a worker uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Used {
     Memory,
@@ -59,14 +61,14 @@ enum Used {
     Threads,
 }
 
-/// Mappings that a thread takes: its stack, the guard below it, its signal stack and that one's
-/// guard.
+/// The mappings of a thread: its stack, the guard below that, its signal stack, and the guard below
+/// that.
 pub const MAPPINGS_OF_THREAD: u64 = 4;
 
-/// What one worker takes.
+/// What one worker needs of each resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes that are typically touched, including the kernel's own.
+    /// Bytes of memory that are typically touched, including the kernel's own.
     memory: u64,
     address_space: u64,
     mappings: u64,
@@ -74,7 +76,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Returns the cost of a worker that is a thread, with a stack of so many bytes.
+    /// Returns the cost of a thread worker with a stack of this many bytes.
     pub fn of_thread(stack: usize) -> Cost {
         Cost {
             memory: 64 << 10,
@@ -84,7 +86,8 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of a fiber. If a guard splits no mapping, many small stacks share one.
+    /// Returns the cost of a fiber worker. If a guard does not split a mapping, many small stacks
+    /// share one.
     pub fn of_fiber(stack: usize, precommit: bool) -> Cost {
         let shares = super::trial::guard_install().is_ok();
         let mappings = match shares {
@@ -96,7 +99,7 @@ impl Cost {
     }
 }
 
-/// What is left of one resource.
+/// The remaining amount of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     used: Used,
@@ -104,7 +107,7 @@ pub struct Left {
     amount: u64,
 }
 
-/// How many workers there is room for.
+/// How many workers there is room for, and why not for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// The number.
@@ -114,7 +117,7 @@ pub struct Room {
 }
 
 impl Left {
-    /// Asks the system; a simulated world has its own.
+    /// Asks the system, or in a simulated world returns the limit of that world.
     pub fn read() -> Vec<Left> {
         if crate::os::sim::is_here() {
             let amount = crate::os::sim::THREADS;
@@ -167,7 +170,7 @@ impl Left {
 }
 
 impl Room {
-    /// Returns how many workers of this cost fit into what is left.
+    /// Returns how many workers of this cost the remaining resources suffice for.
     pub fn for_workers(cost: Cost, left: &[Left]) -> Room {
         let room = |left: &Left| {
             let (cost, share) = match left.used {
@@ -179,7 +182,7 @@ impl Room {
             let workers = usize::try_from(share.checked_div(cost)?).unwrap_or(usize::MAX);
             Some(Room { workers, set_by: left.name })
         };
-        // A resource of which workers take nothing sets no limit.
+        // A resource that a worker does not use sets no limit.
         let least = left.iter().filter_map(room).min_by_key(|room| room.workers);
         let most =
             Room { workers: crate::os::limits::WORKERS_PER_SCHEDULER_MAX, set_by: "this library" };

@@ -1,26 +1,27 @@
 //! A sample of another thread: its registers and a copy of its stack, taken by a signal.
 //!
-//! The signal's handler runs on the sampled thread, at an arbitrary place, such as a switch between
-//! fibers or a panic. So it does as little as possible: it copies memory. The caller that asked for
-//! the sample interprets the copy, which takes locks and memory.
+//! The signal handler runs on the sampled thread, at an arbitrary instruction, for instance in a
+//! switch between fibers or in a panic. So it does as little as possible: it copies memory. The
+//! thread that requested the sample interprets the copy, which needs locks and memory.
 //!
 //! ```text
 //! FREE --take--> ASKED --the handler--> COPYING --> DONE --take reads it--> FREE
 //!                  \--no answer in time--> FREE: a handler that comes late finds nothing to do
 //! ```
 //!
-//! The signal is SIGURG, which has no effect where it is not expected: Go uses it for the same
-//! purpose. A signal that is not ours goes to the earlier handler.
+//! The signal is SIGURG, which has no effect on code that does not expect it. (Go uses it for the
+//! same purpose.) A signal that this file did not send is passed to the handler that was installed
+//! before.
 //!
-//! Named invariants. **Own Thread**: the copied bytes lie between the stack pointer and the top of
-//! the stack that it points into; that stack is in use, by the very code that was interrupted, so
-//! all of it is mapped. Which stack that is, the thread itself has noted, or the list of fiber
-//! stacks says. **Handed Over**: only the thread that moved the state to COPYING writes the sample,
-//! and only the thread that sees DONE reads it; the thread that is asked is part of the state, so
-//! that a late handler cannot answer a question to another. **Plain Call**: as in ARCHITECTURE.md.
+//! Invariants. **Own Thread**: the copied bytes lie between the stack pointer and the top of the
+//! stack into which it points. The interrupted code is using that stack, so all of it is mapped.
+//! The range of the stack is either noted by the thread itself, or found in the list of fiber
+//! stacks. **Handed Over**: only the thread that changed the state to COPYING writes the sample,
+//! and only the thread that sees DONE reads it. The state contains the number of the asked thread,
+//! so that a late handler of another thread cannot answer. **Plain Call**: as in ARCHITECTURE.md.
 //!
-//! What it does to the thread: a system call that it sleeps in may end early with EINTR, as by any
-//! signal; those that the kernel restarts are restarted.
+//! Effect on the sampled thread: a system call in which it sleeps may end early with EINTR, as with
+//! any signal. Calls that the kernel restarts after a signal are restarted.
 
 #![allow(unsafe_code)]
 
@@ -36,10 +37,10 @@ use super::handlers::{self, Before, Frame, Handler};
 use crate::os::lock::Lock;
 
 const SIGNAL: c_int = libc::SIGURG;
-/// How much of a stack is copied at most, in bytes, from its innermost frame outward.
+/// The largest number of bytes that is copied from a stack, from the stack pointer outward.
 pub const COPY_MAX: usize = 128 << 10;
-/// How long a thread may take to answer: one that waits in the kernel for a disk cannot answer at
-/// all.
+/// How long a thread may take to answer. A thread that waits in the kernel for a disk cannot answer
+/// at all.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 const FREE: u64 = 0;
@@ -47,17 +48,18 @@ const ASKED: u64 = 1;
 const COPYING: u64 = 2;
 const DONE: u64 = 3;
 
-/// FREE, or one of the others beside the thread that is asked.
+/// FREE, or one of the other states together with the number of the asked thread.
 static STATE: AtomicU64 = AtomicU64::new(FREE);
 static PLACE: Place = Place(UnsafeCell::new(Raw { regs: [0; REGS], len: 0, stack: [0; COPY_MAX] }));
 static BEFORE: Before = Before::new();
 
-/// On x86-64 all general registers and the instruction pointer; on aarch64 what unwinding needs.
+/// The number of registers: on x86-64 all general registers and the instruction pointer; on aarch64
+/// those that unwinding needs.
 const REGS: usize = 17;
 
 struct Place(UnsafeCell<Raw>);
 
-// SAFETY: Handed Over: STATE says which thread may touch it.
+// SAFETY: Handed Over: STATE says which thread may access it.
 unsafe impl Sync for Place {}
 
 struct Raw {
@@ -66,17 +68,17 @@ struct Raw {
     stack: [u8; COPY_MAX],
 }
 
-/// What a thread was executing.
+/// The registers and the stack of a thread at one moment.
 pub struct Sample {
     /// Its registers; see [`registers`] for their order.
     pub regs: [u64; REGS],
-    /// Its stack from the stack pointer outward.
+    /// Its stack, from the stack pointer outward.
     pub stack: Vec<u8>,
 }
 
 impl Sample {
-    /// Makes the sample of a suspended fiber: the registers that the switch saved, and its stack
-    /// from there outward.
+    /// Makes the sample of a suspended fiber, from the registers that the switch saved, and its
+    /// stack from the stack pointer outward.
     pub fn of_suspended(kept: fiber::Registers, stack: Vec<u8>) -> Sample {
         let mut regs = [0; REGS];
         (regs[PC], regs[SP]) = (kept.instruction, kept.stack);
@@ -84,8 +86,8 @@ impl Sample {
         Sample { regs, stack }
     }
 
-    /// Makes the sample of a thread that sleeps in the kernel, from what the kernel tells of it: no
-    /// other registers are known.
+    /// Makes the sample of a thread that sleeps in the kernel, from the two registers that the
+    /// kernel shows. The others are unknown.
     pub fn of_sleeping(instruction: u64, stack_pointer: u64, stack: Vec<u8>) -> Sample {
         let mut regs = [0; REGS];
         (regs[PC], regs[SP]) = (instruction, stack_pointer);
@@ -97,12 +99,12 @@ impl Sample {
         self.regs[SP]
     }
 
-    /// Returns the address of the instruction that was next.
+    /// Returns the address of the next instruction.
     pub fn instruction(&self) -> u64 {
         self.regs[PC]
     }
 
-    /// Returns eight bytes of the stack.
+    /// Returns the eight bytes of the stack at this address, if they were copied.
     pub fn word(&self, address: u64) -> Option<u64> {
         let at = usize::try_from(address.checked_sub(self.stack_pointer())?).ok()?;
         let bytes = self.stack.get(at..at.checked_add(8)?)?;
@@ -111,18 +113,18 @@ impl Sample {
 }
 
 thread_local! {
-    /// The range of this thread's own stack. Has no destructor and is never first touched by the
-    /// handler, which therefore may read it.
+    /// The range of this thread's own stack. It has no destructor, and the handler never touches it
+    /// first, so the handler may read it.
     static BOUNDS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Notes the range of the calling thread's own stack, so that it can be sampled.
+/// Notes the range of the calling thread's own stack, so that the thread can be sampled.
 pub fn this_thread_is_on(stack: Option<StackRange>) {
     BOUNDS.set(stack.map_or((0, 0), |stack| (stack.low(), stack.top())));
 }
 
-/// Takes a sample of a thread of this process. Returns None if the thread did not answer, or runs
-/// on a stack that is not known.
+/// Takes a sample of a thread of this process. Returns `None` if the thread did not answer, or runs
+/// on a stack whose range is not known.
 pub fn take(thread: u32) -> Option<Sample> {
     static ALONE: Lock<()> = Lock::new(());
     let _alone = ALONE.lock();
@@ -130,7 +132,7 @@ pub fn take(thread: u32) -> Option<Sample> {
         return None;
     }
     STATE.store(of(thread, ASKED), Ordering::Release);
-    // SAFETY: Plain Call: a thread that is gone gives an error.
+    // SAFETY: Plain Call: if the thread has ended, the call returns an error.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) } == 0;
     let began = Instant::now();
     while sent && STATE.load(Ordering::Acquire) != of(thread, DONE) {
@@ -143,19 +145,20 @@ pub fn take(thread: u32) -> Option<Sample> {
         withdraw(thread);
         return None;
     }
-    // SAFETY: Handed Over: DONE was seen.
+    // SAFETY: Handed Over: this thread has seen DONE.
     let raw = unsafe { &*PLACE.0.get() };
     let sample = Sample { regs: raw.regs, stack: raw.stack[..raw.len].to_vec() };
     STATE.store(FREE, Ordering::Release);
     (!sample.stack.is_empty()).then_some(sample)
 }
 
-/// Returns the state of a question to this thread.
+/// Returns the value of `STATE` for this thread and state.
 const fn of(thread: u32, state: u64) -> u64 {
     (thread as u64) << 2 | state
 }
 
-/// Withdraws the question. Returns false if it is being answered, which takes almost no time.
+/// Withdraws the request. Returns false if the thread is answering it now, which takes almost no
+/// time.
 fn withdraw(thread: u32) -> bool {
     let asked = of(thread, ASKED);
     STATE.compare_exchange(asked, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -196,16 +199,17 @@ fn copy(raw: &mut Raw, context: &libc::ucontext_t) {
     };
     raw.len = (top - sp).min(COPY_MAX);
     let from = std::ptr::with_exposed_provenance::<u8>(sp);
-    // SAFETY: Own Thread: from the stack pointer to the top of its stack.
+    // SAFETY: Own Thread: the bytes lie between the stack pointer and the top of the stack.
     unsafe { copy_bytes(from, raw.stack.as_mut_ptr(), raw.len) };
 }
 
 /// # Safety
 /// *Own Thread*.
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
-    // AddressSanitizer has red zones between variables, and reports a copy over them.
+    // AddressSanitizer puts red zones between variables, and would report an ordinary copy over
+    // them.
     #[cfg(all(feature = "sanitizer", target_arch = "x86_64"))]
-    // SAFETY: Own Thread: by the contract.
+    // SAFETY: Own Thread: by this function's contract.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -215,7 +219,7 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
         );
     }
     #[cfg(not(all(feature = "sanitizer", target_arch = "x86_64")))]
-    // SAFETY: Own Thread: by the contract.
+    // SAFETY: Own Thread: by this function's contract.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, len);
     }
@@ -228,17 +232,17 @@ pub use x86_64::{FRAME, OTHER, PC, SP, registers};
 mod x86_64 {
     use super::REGS;
 
-    /// The place of rbp.
+    /// The index of rbp.
     pub const FRAME: usize = 6;
-    /// The place of rbx, which a switch of fibers keeps too.
+    /// The index of rbx, which a switch of fibers saves, too.
     pub const OTHER: usize = 3;
-    /// The place of the stack pointer.
+    /// The index of the stack pointer.
     pub const SP: usize = 7;
-    /// The place of the instruction pointer.
+    /// The index of the instruction pointer.
     pub const PC: usize = 16;
 
-    /// The registers in the order of their DWARF numbers: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp,
-    /// r8 to r15, then the instruction pointer.
+    /// Returns the registers in the order of their DWARF numbers: rax, rdx, rcx, rbx, rsi, rdi,
+    /// rbp, rsp, r8 to r15, then the instruction pointer.
     pub fn registers(context: &libc::ucontext_t) -> [u64; REGS] {
         let order = [
             libc::REG_RAX,
@@ -270,16 +274,16 @@ pub use aarch64::{FRAME, OTHER, PC, SP, registers};
 mod aarch64 {
     use super::REGS;
 
-    /// The place of the frame pointer.
+    /// The index of the frame pointer.
     pub const FRAME: usize = 2;
-    /// The place of x19, which a switch of fibers keeps too; unwinding does without.
+    /// The index of x19, which a switch of fibers saves, too. Unwinding does not need it.
     pub const OTHER: usize = 4;
-    /// The place of the stack pointer.
+    /// The index of the stack pointer.
     pub const SP: usize = 0;
-    /// The place of the program counter.
+    /// The index of the program counter.
     pub const PC: usize = 1;
 
-    /// Stack pointer, program counter, frame pointer (x29) and link register (x30).
+    /// Returns the stack pointer, program counter, frame pointer (x29) and link register (x30).
     pub fn registers(context: &libc::ucontext_t) -> [u64; REGS] {
         let saved = &context.uc_mcontext;
         let mut regs = [0; REGS];
@@ -323,7 +327,7 @@ mod tests {
             assert_ne!(sample.instruction(), 0);
         });
         assert!(take(number.load(Ordering::SeqCst)).is_none(), "it has ended");
-        // A thread that never noted the range of its stack gives no bytes that could be wrong.
+        // If a thread has never noted the range of its stack, nothing is copied.
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {

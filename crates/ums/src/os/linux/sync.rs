@@ -1,15 +1,16 @@
 //! The synchronous driver: the fallback that needs only `poll(2)`.
 //!
-//! Each operation is tried at submission and normally completes there, before `submit` returns,
-//! in the submitter's context. An operation that would block stays on one plain list, in the order
-//! of arrival;
-//! `reap` and `wait` ask `poll(2)` about all of its descriptors and try the ready ones again.
+//! Each operation is tried at submission, on the submitting thread, and normally completes before
+//! `submit` returns. An operation that would block is put on one list, in the order of arrival.
+//! `reap` and `wait` call `poll(2)` for all descriptors on the list, and try those operations again
+//! whose descriptors are ready.
 //!
-//! Costs grow with the length of the list, as they do with `poll(2)`: this driver is for systems
-//! that deny everything else, for comparison, and as the simplest statement of what a driver does.
+//! The cost grows with the length of the list, as that of `poll(2)` does. So this driver is for
+//! systems that deny everything else, for comparison, and as the simplest description of what a
+//! driver does.
 //!
-//! Rules: *One Completion* (the seam). Per descriptor and side, operations
-//! are carried out in the order of arrival.
+//! The driver keeps the rule *One Completion* (see `os/driver`). On each side of a descriptor,
+//! operations are carried out in the order of arrival.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,16 +20,16 @@ use super::call::{self, Tried};
 use crate::os::clock;
 use crate::os::driver::{Done, Driver, LiveOp, Side, Submitted, Waker};
 
-/// A busy scheduler polls its list at most this often: 50 us.
+/// A scheduler that does not sleep polls its list at most this often: every 50 us.
 const LOOK_EVERY_NS: u64 = 50_000;
 
-/// The driver; see the module's text.
+/// The synchronous driver; see the top of this file.
 pub struct Sync {
     bell: Waker,
     list: Vec<(u64, LiveOp<'static>)>,
     finished: Vec<Done>,
     looked_at: u64,
-    /// The bell was rung, and no wait has ended for it yet.
+    /// Whether the bell was used, and no `wait` has ended because of it yet.
     rung: bool,
     why: String,
 }
@@ -45,7 +46,7 @@ impl Sync {
         !self.list.is_empty() && clock::now().saturating_sub(self.looked_at) >= LOOK_EVERY_NS
     }
 
-    /// Polls every descriptor on the list once and carries out what became possible.
+    /// Polls every descriptor on the list once, and carries out the operations that can proceed.
     fn look(&mut self, timeout_ns: Option<u64>) {
         let mut asked: BTreeMap<RawFd, i16> = BTreeMap::new();
         for (_, op) in &self.list {
@@ -72,8 +73,8 @@ impl Sync {
         }
     }
 
-    /// Tries the ready operations in the order of the list. One that would block still closes its
-    /// side to those behind it.
+    /// Tries the operations whose descriptors are ready, in the order of the list. If one would
+    /// still block, those behind it on the same side are not tried.
     fn serve(&mut self, mut answers: BTreeMap<RawFd, i16>) {
         const BROKEN: i16 = libc::POLLHUP | libc::POLLERR;
         let finished = &mut self.finished;
@@ -98,7 +99,7 @@ impl Sync {
         });
     }
 
-    /// Returns whether an operation already waits for this side of the descriptor.
+    /// Returns whether another operation waits for this side of the descriptor.
     fn is_taken(&self, fd: RawFd, side: Side) -> bool {
         self.list.iter().any(|(_, op)| op.fd() == fd && op.side() == side && !op.is_poll())
     }

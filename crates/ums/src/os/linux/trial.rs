@@ -1,9 +1,9 @@
-//! Attempts at what only the kernel can answer: perf events and guard pages.
+//! Attempts to find out what only the kernel can answer: whether perf events and guard pages work.
 //!
-//! Each function makes one attempt, undoes it, and returns the kernel's answer: nothing is enabled,
-//! mapped or open afterwards.
+//! Each function makes one attempt, undoes it, and returns the kernel's answer. Afterwards nothing
+//! is enabled, mapped or open.
 //!
-//! It draws no conclusions; `facts` does.
+//! What this file does not do: it draws no conclusions; `facts` does.
 
 use std::io;
 
@@ -12,21 +12,21 @@ pub(super) use super::plain::guard_install;
 #[cfg(test)]
 pub(super) use super::plain::unshare_descriptors;
 
-/// Opens, disabled, the event that notices and gates a blocking worker.
+/// Opens, in a disabled state, the event that notices a blocking worker and stops it.
 ///
 /// # Errors
 ///
-/// As [`Attr::open`].
+/// The errors of [`Attr::open`].
 pub(super) fn perf_gate() -> io::Result<()> {
     let gate = Attr::gate();
     Attr { flags: gate.flags | DISABLED, ..gate }.open().map(drop)
 }
 
-/// Opens, disabled, the event that only records context switches.
+/// Opens, in a disabled state, the event that only records context switches.
 ///
 /// # Errors
 ///
-/// As [`Attr::open`].
+/// The errors of [`Attr::open`].
 pub(super) fn perf_notify() -> io::Result<()> {
     let notify = Attr::notify();
     Attr { flags: notify.flags | DISABLED, ..notify }.open().map(drop)

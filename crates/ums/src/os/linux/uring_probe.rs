@@ -1,12 +1,12 @@
-//! Whether io_uring is available, and which ways of setting up a ring.
+//! Whether io_uring is available, and with which setup flags.
 //!
-//! Rings are set up with each flag and dropped again, because a version number does not say what a
-//! distribution has ported back, and because containers deny io_uring by their own rules. If it is
-//! denied, the error number alone does not say what denies it; together with the sysctl and the
-//! seccomp mode of the process it mostly does. A ring cannot be refused later for a flag that was
-//! tried here, but for lack of descriptors or memory it can.
+//! A ring is set up with each flag and closed again. This is more reliable than the kernel's
+//! version number, because distributions port features back, and because containers deny io_uring
+//! by their own rules. If io_uring is denied, the error number alone does not say by what. Together
+//! with the sysctl and the seccomp mode of the process it does in most cases. After a flag was
+//! accepted here, a later ring with it can still fail for lack of descriptors or memory.
 //!
-//! It submits nothing and chooses nothing.
+//! What this file does not do: it submits nothing, and does not choose a back end.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use io_uring::{Builder, IoUring, Probe, opcode};
 pub enum Uring {
     /// A ring could be set up.
     Works(UringFlags),
-    /// It could not, and this is why.
+    /// No ring could be set up.
     Refused {
         /// The error number of `io_uring_setup`.
         errno: i32,
@@ -27,7 +27,7 @@ pub enum Uring {
     },
 }
 
-/// Ways to set up a ring that the kernel accepted, each of them tried, and the operations it knows.
+/// The setup flags that the kernel accepted, each of them tried, and the operations that it lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UringFlags {
     /// `IORING_SETUP_SINGLE_ISSUER` (6.0).
@@ -42,7 +42,7 @@ pub struct UringFlags {
     pub missing_ops: Vec<&'static str>,
 }
 
-/// The operations that ums can use; each has another means if a kernel lacks it.
+/// The operations that ums can use. For each there is another way if a kernel lacks it.
 pub(super) const OPERATIONS: [(&str, u8); 22] = [
     ("READ", opcode::Read::CODE),
     ("WRITE", opcode::Write::CODE),
@@ -69,7 +69,7 @@ pub(super) const OPERATIONS: [(&str, u8); 22] = [
 ];
 
 impl Uring {
-    /// Sets up rings of two entries, asks them, and drops them.
+    /// Sets up rings of two entries, asks the kernel for their operations, and closes them.
     pub fn read() -> Uring {
         let ring = match ring(|builder| builder) {
             Ok(ring) => ring,
@@ -83,7 +83,7 @@ impl Uring {
         };
         let mut probe = Probe::new();
         let asked = ring.submitter().register_probe(&mut probe).is_ok();
-        // Its descriptor may be the last one, and the next rings need one too.
+        // This ring may hold the last descriptor, and the next rings need one, too.
         drop(ring);
         let missing = OPERATIONS.iter().filter(|(_, code)| !asked || !probe.is_supported(*code));
         Uring::Works(UringFlags {
@@ -104,7 +104,8 @@ fn ring_works(with: impl FnOnce(&mut Builder) -> &mut Builder) -> bool {
     ring(with).is_ok()
 }
 
-/// Returns what refuses io_uring, in one sentence for each cause that can be told apart.
+/// Returns the cause of the refusal of io_uring: one sentence for each cause that can be
+/// distinguished.
 fn refusal(errno: i32, disabled: Option<u64>, seccomp: bool) -> &'static str {
     match (errno, disabled) {
         (libc::EPERM, Some(2)) => "sysctl kernel.io_uring_disabled is 2: off for everyone",
@@ -123,7 +124,7 @@ fn refusal(errno: i32, disabled: Option<u64>, seccomp: bool) -> &'static str {
     }
 }
 
-/// Returns whether a filter is on this process: `Seccomp: 2` in its status.
+/// Returns whether this process has a seccomp filter: `Seccomp: 2` in its status.
 pub(super) fn under_seccomp() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));

@@ -1,23 +1,24 @@
-//! Operations that wait for a descriptor, by token, in queues of arrival.
+//! Operations that wait for a descriptor, in queues, and found by token.
 //!
 //! ```text
 //!   Line (one per side of a descriptor)        Waiting (one per driver)
 //!   first ----> token 7 <-> token 3 <-> token 9 <---- last
 //! ```
 //!
-//! A *line* is a first-in first-out queue whose links are tokens, so any operation can leave it
-//! in constant time, and a descriptor without waiting operations costs two words. Safe code
-//! throughout.
+//! A *line* is a first-in first-out queue whose links are tokens. So any operation can leave its
+//! line in constant time, and the line of a descriptor without waiting operations costs two words.
+//! All code here is safe.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::os::driver::LiveOp;
 
-/// A map from tokens. The scheduler chooses its tokens, so they cannot be chosen to collide.
+/// A map with tokens as keys. The scheduler chooses the tokens, so no attacker can make them
+/// collide.
 pub type TokenMap<V> = HashMap<u64, V, BuildHasherDefault<TokenHasher>>;
 
-/// Spreads an integer with one multiplication.
+/// A hash function: one multiplication.
 #[derive(Debug, Default)]
 pub struct TokenHasher(u64);
 
@@ -37,7 +38,8 @@ impl Hasher for TokenHasher {
     }
 
     fn write_u64(&mut self, n: u64) {
-        // The map takes its index from the low bits and its tag from the high ones: fold them.
+        // The map takes its index from the low bits and its tag from the high ones, so this folds
+        // them.
         let mixed = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.0 = mixed ^ (mixed >> 32);
     }
@@ -45,7 +47,7 @@ impl Hasher for TokenHasher {
 
 const NONE: u64 = u64::MAX;
 
-/// One queue.
+/// A queue of operations, whose links are in a [`Waiting`].
 #[derive(Debug, Clone, Copy)]
 pub struct Line {
     first: u64,
@@ -58,7 +60,7 @@ impl Line {
         Line { first: NONE, last: NONE }
     }
 
-    /// Returns whether no operation waits here.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.first == NONE
     }
@@ -76,7 +78,7 @@ struct Node {
     after: u64,
 }
 
-/// All waiting operations of one driver.
+/// All waiting operations of one driver, by token.
 #[derive(Debug, Default)]
 pub struct Waiting {
     nodes: TokenMap<Node>,
@@ -89,7 +91,7 @@ impl Waiting {
         self.nodes.len()
     }
 
-    /// Returns whether none waits.
+    /// Returns whether no operation waits.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -103,7 +105,7 @@ impl Waiting {
     ///
     /// # Panics
     ///
-    /// If the token is already waiting: it would complete twice.
+    /// If the token is already waiting, because it would complete twice.
     pub fn push(&mut self, line: &mut Line, token: u64, op: LiveOp<'static>) {
         let node = Node { op, before: line.last, after: NONE };
         assert!(self.nodes.insert(token, node).is_none(), "token {token} is already pending");
@@ -118,7 +120,7 @@ impl Waiting {
     ///
     /// # Panics
     ///
-    /// If the token does not wait: callers look first.
+    /// If the token does not wait. The caller must check that first.
     pub fn remove(&mut self, line: &mut Line, token: u64) -> LiveOp<'static> {
         let node = self.nodes.remove(&token).expect("only a waiting token is removed");
         match self.nodes.get_mut(&node.before) {

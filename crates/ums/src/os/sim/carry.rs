@@ -1,12 +1,13 @@
-//! Threads that leave their kernel thread, in a world.
+//! Workers that leave their kernel thread, in a simulated world.
 //!
-//! The token belongs to a kernel thread: a host, or a worker's own. A worker with its own context
-//! finds its thread-locals, and so its membership in the world, by a register that changes when the
-//! worker moves from one kernel thread to another. So the membership is carried along:
+//! The token of a world belongs to a kernel thread: a host, or a worker's own thread. The
+//! thread-local `PLACE` says which *membership* (thread number in the world) the running code has.
+//! But a worker with its own context takes its thread-locals with it when it moves to another
+//! kernel thread. So the membership must be moved by hand at each switch:
 //!
 //! ```text
-//!   switch on a host      the context that is left puts the membership down, the next picks it up:
-//!                         the token stays with the host
+//!   switch on a host      the context that is left puts the membership down, and the next context
+//!                         picks it up: the token stays with the host
 //!   couple                the same; and the worker's own kernel thread becomes runnable
 //!   decouple, detach      a helper thread takes the membership of the worker's own kernel thread
 //!                         until the worker is saved; then it notifies the scheduler, and passes
@@ -15,10 +16,10 @@
 //! ```
 //!
 //! The helper is a real thread without a membership of its own. It is needed because a worker that
-//! is being saved has no code left to notify anything: only the few instructions of crate
-//! `context`, which set an event.
+//! is being saved cannot run code that notifies others: it runs only a few instructions of the
+//! crate `context`, which set an event.
 //!
-//! Invariant: *One Token*. Between putting the membership down and picking it up no point is
+//! Invariant: *One Token*. Between putting the membership down and picking it up, no point is
 //! passed.
 
 use std::cell::RefCell;
@@ -30,7 +31,8 @@ use crate::os::clock::NEVER;
 use crate::os::event::Event;
 use crate::os::lock::Lock;
 
-/// The membership of a host's kernel thread while no context has it. One for each scheduler.
+/// The membership of a host's kernel thread while no context has it. There is one for each
+/// scheduler.
 #[derive(Default)]
 pub struct Carried(Lock<Option<Place>>);
 
@@ -43,7 +45,7 @@ struct Home {
 }
 
 thread_local! {
-    /// The home of the running context; None for a host's own context.
+    /// The own kernel thread of the running context; `None` for the host's own context.
     static HOME: RefCell<Option<Home>> = const { RefCell::new(None) };
 }
 
@@ -56,7 +58,7 @@ impl Place {
 }
 
 impl World {
-    /// Makes a kernel thread runnable that sleeps while its worker runs elsewhere.
+    /// Makes a worker's own kernel thread runnable, if it sleeps while its worker runs elsewhere.
     fn release(&self, number: usize) {
         let member = &mut self.lock().members[number];
         if matches!(member.condition, Condition::Blocked { on: On::Home, .. }) {
@@ -64,7 +66,8 @@ impl World {
         }
     }
 
-    /// Puts a kernel thread to sleep while its worker runs elsewhere. Passes the token on.
+    /// Makes a worker's own kernel thread sleep while its worker runs elsewhere. Passes the token
+    /// on.
     fn sleeps_on_own_thread(&self, number: usize) {
         let mut state = self.lock();
         state.note(number, "is saved");
@@ -75,7 +78,7 @@ impl World {
 }
 
 impl super::Enlisted {
-    /// Records that its context was released.
+    /// Records that the context of the thread's worker was released.
     pub fn release(&self) {
         self.world.release(self.number);
     }
@@ -90,7 +93,7 @@ pub fn leaves_own_thread() -> bool {
 }
 
 impl Carried {
-    /// Runs a switch, and returns where and when this context is continued.
+    /// Performs a switch. Returns when this context is continued, on whatever thread that happens.
     pub fn along(&self, switch: impl FnOnce()) {
         if place().is_none() {
             return switch();
@@ -100,8 +103,8 @@ impl Carried {
         self.arrive();
     }
 
-    /// As [`Carried::along`], for a switch that also continues this context on its own kernel
-    /// thread.
+    /// Does what [`Carried::along`] does, for a switch that also continues this context on its own
+    /// kernel thread.
     pub fn home(&self, switch: impl FnOnce()) {
         if place().is_some() {
             HOME.with_borrow(|home| home.iter().for_each(|home| home.world.release(home.number)));
@@ -114,8 +117,8 @@ impl Carried {
         *self.0.lock() = place;
     }
 
-    /// Picks up the membership, after this context was continued: on a host, the host's; on its own
-    /// kernel thread, its own.
+    /// Takes over the membership, after this context was continued. On a host that is the host's
+    /// membership; on its own kernel thread it is the thread's own.
     pub fn arrive(&self) {
         let own = |home: &Home| home.thread == os::thread_number();
         let place_of = |home: &Home| Place { world: Arc::clone(&home.world), number: home.number };
@@ -130,8 +133,8 @@ impl Carried {
     }
 }
 
-/// Returns an event that the calling thread, which is on its own kernel thread, sets when it is
-/// saved. Then `tell` is called on its behalf, and its kernel thread sleeps.
+/// Returns an event that the calling thread, a worker on its own kernel thread, sets when it has
+/// been saved. Then a helper thread calls `tell` on its behalf, and the kernel thread sleeps.
 pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<Event> {
     let saved = Arc::new(Event::new());
     let (seen, place) = (Arc::clone(&saved), PLACE.take());
@@ -140,11 +143,11 @@ pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<Event> {
         let Some(place) = place else { return };
         let (world, number) = (Arc::clone(&place.world), place.number);
         place.settle();
-        // The receiver must not run before the kernel thread is known to sleep: it may send the
-        // worker back to that thread.
+        // The thread that `tell` notifies must not run before the kernel thread counts as asleep,
+        // because it may send the worker back to that kernel thread.
         UNINTERRUPTED.set(true);
         tell();
-        // It has not ended: the membership is only dropped.
+        // The kernel thread has not ended. With number 0 the drop does not report its end.
         PLACE.take().into_iter().for_each(|mut place| place.number = 0);
         world.sleeps_on_own_thread(number);
     };

@@ -1,17 +1,18 @@
-//! The disk of a world: what was written and not synced may be lost.
+//! The simulated disk of a world: data that was written and not synced may be lost when the power
+//! fails.
 //!
 //! The files are real. For each file that is written to or truncated, the disk keeps the content at
-//! its last sync: the *lasting* image. When the power returns, every sector of 512 bytes that
-//! differs is replaced by its lasting content, or, in half of the cases, is chosen at random
-//! between that and what was written; and so is the length. So a write may be torn, and a later
-//! write may survive an earlier one.
+//! the last sync: the *lasting* image. When the power returns, every sector of 512 bytes that
+//! differs from the lasting image is reset to it. In half of the cases, however, each such sector
+//! is chosen at random: it is reset, or keeps what was written. The length is treated in the same
+//! way. So a write may be torn, and a later write may survive when an earlier one does not.
 //!
-//! Names last when their folder is synced. Of the names that were created, changed and removed
-//! since, the first ones survive, as with a journal: none, or in half of the cases a random number
-//! of them.
+//! A change of a name lasts when its folder is synced. Of the names that were created, changed and
+//! removed since then, the first ones survive, as with a journal: none of them, or in half of the
+//! cases a random number.
 //!
-//! Writes that bypass `ums::fs` count as part of the next operation. Folders, links and copies last
-//! as soon as they are made.
+//! A write that bypasses `ums::fs` is not noticed by itself; it counts as part of the next
+//! operation on the file. New folders, links and copies last immediately.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,17 +31,17 @@ pub(super) struct Known {
     pub(super) lasting: Vec<u8>,
 }
 
-/// What became of a name. The files that lost theirs are open here.
+/// What was done to a name. A file that lost its name is kept open here.
 pub(super) enum Name {
     Made(PathBuf),
     Removed(PathBuf, File),
     Changed { from: PathBuf, to: PathBuf, instead_of: Option<File> },
 }
 
-/// A name that may not last.
+/// A change of a name that may not last.
 pub(super) struct Recent {
     name: Name,
-    /// The folders that must be synced before it lasts.
+    /// The folders that must be synced before the change lasts.
     folders: Vec<PathBuf>,
 }
 
@@ -55,7 +56,7 @@ impl Recent {
         Recent { name, folders }
     }
 
-    /// Reverts it, because it has not lasted.
+    /// Reverts the change, because it has not lasted.
     fn undo(self) -> io::Result<()> {
         match self.name {
             Name::Made(path) => std::fs::remove_file(path),
@@ -68,14 +69,14 @@ impl Recent {
     }
 }
 
-/// See the module's text.
+/// The disk of a world; see the top of this file.
 #[derive(Default)]
 pub struct Disk {
-    /// By device and number.
+    /// The files with changes that were not synced, by device and inode number.
     pub(super) files: BTreeMap<(u64, u64), Known>,
-    /// In the order in which it happened.
+    /// The changes of names that may not last, in the order in which they happened.
     pub(super) names: Vec<Recent>,
-    /// There is no power.
+    /// Whether the power is off.
     pub off: bool,
 }
 
@@ -98,7 +99,7 @@ pub(super) fn file_at(path: &Path) -> Option<File> {
     File::options().read(true).write(true).open(path).ok()
 }
 
-/// The file behind a descriptor, opened once more. None: it is no file of a disk.
+/// Opens the file behind a descriptor once more. Returns `None` if it is no regular file.
 fn behind(fd: RawFd) -> Option<(File, (u64, u64))> {
     let path = format!("/proc/self/fd/{fd}");
     let about = std::fs::metadata(&path).ok().filter(|about| about.is_file())?;
@@ -125,7 +126,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The file behind this descriptor is about to be changed.
+    /// Keeps the present content of the file behind this descriptor, because the file is about to
+    /// be changed.
     pub(super) fn keep(&mut self, fd: RawFd) {
         if let Some((file, number)) = behind(fd)
             && !self.files.contains_key(&number)
@@ -149,7 +151,7 @@ impl Disk {
             return;
         }
         match behind(*fd) {
-            // All of the file lasts; the next write keeps its content again.
+            // The whole file lasts now. The next write keeps its content again.
             Some((_, number)) => drop(self.files.remove(&number)),
             None => {
                 let folder = std::fs::read_link(format!("/proc/self/fd/{fd}"));
@@ -158,7 +160,7 @@ impl Disk {
         }
     }
 
-    /// Turns the power on: what did not last is lost, or a part of it.
+    /// Ends the loss of power. What did not last is lost, or only a part of it.
     pub fn power_on(&mut self, dice: &mut Dice) -> io::Result<()> {
         self.off = false;
         for Known { file, lasting } in std::mem::take(&mut self.files).into_values() {

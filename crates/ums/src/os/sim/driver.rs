@@ -1,19 +1,20 @@
-//! I/O in a world: each operation is carried out by a plain system call, when the seed says.
+//! I/O in a simulated world: a plain system call carries out each operation, at a time that the
+//! seed decides.
 //!
 //! ```text
-//!   submit --dice--> at once: Done
-//!          --dice--> due after a while --> tried --> Done, or it would block: tried again when
-//!                                                    its descriptor is ready
-//!   cancel --dice--> due after a while, in a race with the operation itself
+//!   submit --random--> carried out immediately: Done
+//!          --random--> due after a while --> tried --> Done, or it would block: tried again when
+//!                                                      its descriptor is ready
+//!   cancel --random--> due after a while, in a race with the operation itself
 //! ```
 //!
-//! What is read and written is real: sockets and files of this process. Data between sockets is the
-//! network's (`net.rs`), and the disk decides which content of a file lasts (`disk.rs`). So the
-//! library above the seam is the shipped one, and only the order, the time and the faults of its
-//! operations depend on the seed.
+//! What is read and written is real: sockets and files of this process. The network of the world
+//! (`net.rs`) moves the data between sockets, and its disk (`disk.rs`) decides which content of a
+//! file lasts. So the library's code above this driver is unchanged, and only the order, the time
+//! and the faults of its operations depend on the seed.
 //!
-//! Rules: *One Completion* (the seam). Operations on one side of a descriptor
-//! are carried out in the order of arrival.
+//! The driver keeps the rule *One Completion*. Operations on one side of a descriptor are carried
+//! out in the order of arrival.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -27,26 +28,27 @@ use crate::os::linux::call::{self, Tried};
 struct Flight {
     token: u64,
     op: LiveOp<'static>,
-    /// The time of the first try.
+    /// The time at which the operation is tried first.
     due: u64,
-    /// It would have blocked.
+    /// Whether the operation would have blocked when it was tried.
     blocked: bool,
-    /// The error that it fails with instead, if any.
+    /// The error with which the operation fails instead of being carried out, if any.
     fails: Option<i32>,
     /// The time at which a cancellation takes effect.
     cancel: u64,
 }
 
-/// See the module's text.
+/// A simulated driver; see the top of this file.
 pub struct Simulated {
     bell: Waker,
-    /// Operations that can complete at once do so, as where the kernel completes synchronously.
+    /// Whether an operation that can complete immediately does so, as with a kernel that completes
+    /// it synchronously.
     eager: bool,
     flights: Vec<Flight>,
     finished: Vec<Done>,
 }
 
-/// Returns a driver of the caller's world, with nothing to do.
+/// Returns a driver of the caller's world, without operations.
 pub fn open(eager: bool) -> io::Result<Box<dyn Driver>> {
     let bell = Waker::new()?;
     Ok(Box::new(Simulated { bell, eager, flights: Vec::new(), finished: Vec::new() }))
@@ -61,7 +63,8 @@ impl Simulated {
         self.world(|world| lateness(&mut world.lock().when)).unwrap_or(0)
     }
 
-    /// Returns the operation, perhaps shortened, and the error that it fails with, if any.
+    /// Returns the operation, perhaps with a shorter transfer, and the error with which it fails,
+    /// if any.
     fn fate(&self, mut op: LiveOp<'static>) -> (LiveOp<'static>, Option<i32>) {
         let roll = |world: &World| {
             let mut state = world.lock();
@@ -141,14 +144,14 @@ impl Simulated {
         blocked.map(|f| (f.op.fd(), call::poll_events(f.op.side()))).collect()
     }
 
-    /// Returns when the next operation is due that waits for no descriptor.
+    /// Returns when the next operation is due, of those that do not wait for a descriptor.
     fn next_due(&self) -> u64 {
         let due = |f: &Flight| if f.blocked { f.cancel } else { f.due.min(f.cancel) };
         self.flights.iter().map(due).min().unwrap_or(NEVER)
     }
 }
 
-/// Carries an operation out, if the disk allows it.
+/// Carries an operation out, unless the power of the world's disk is off.
 fn carry_out(op: &mut LiveOp<'_>) -> Tried {
     let Some((world, _)) = place() else { return Tried::WouldBlock };
     if let Err(error) = world.lock().disk.before(op) {
@@ -216,7 +219,7 @@ impl Driver for Simulated {
 
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
         let until = timeout_ns.map_or(NEVER, |ns| clock::now().saturating_add(ns));
-        // A spurious wake-up is reported as one, at most once: the scheduler has to tolerate it.
+        // One wait may end without a reason, because the scheduler has to tolerate that.
         for slept in [false, true] {
             self.look();
             let bell = self.bell.fd();

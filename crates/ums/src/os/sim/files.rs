@@ -1,4 +1,5 @@
-//! Operations on files, for `ums::fs`: in a world, its [disk](super::disk) notes what they change.
+//! Operations on files, for `ums::fs`. In a simulated world, its [disk](super::disk) notes what
+//! they change.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -8,8 +9,8 @@ use std::path::Path;
 use super::disk::{Disk, Known, Name, Recent, content, file_at};
 use super::place;
 
-/// Does something with a file. In a world its disk notes what changes, before and after, and the
-/// deed fails while there is no power.
+/// Calls `deed`, an operation on a file. In a simulated world, `before` and `after` note in its
+/// disk what the operation changes, and while there is no power the operation fails.
 fn with_disk<B, R>(
     before: impl FnOnce(&mut Disk) -> io::Result<B>,
     deed: impl FnOnce() -> io::Result<R>,
@@ -28,7 +29,7 @@ fn with_disk<B, R>(
     Ok(result)
 }
 
-/// Opens a file, which may make it or cut it.
+/// Opens a file. This may create or truncate it.
 pub fn open<R>(path: &Path, open: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
     let path = std::path::absolute(path)?;
     let before = |_: &mut Disk| {

@@ -1,10 +1,10 @@
-//! A simulated world in which one thread runs at a time, and a seed decides which.
+//! A simulated world: one thread runs at a time, and a seed decides which.
 //!
-//! Schedulers, workers and plain threads are real threads, and run the code that they always run.
-//! But only one has the *token*. It passes the token on where it would block, and now and then at a
-//! *point*: a place in the library where another thread could run in between. Time is a number that
-//! grows a little at each point, and jumps to the next deadline when all threads wait. So a run
-//! depends on the seed alone, and can be repeated.
+//! Schedulers, workers and plain threads are real threads, and run the same code as always. But
+//! only one of them has the *token*. It passes the token on where it would block, and sometimes at
+//! a *point*, a place in the library where another thread could run. Time is a number that grows a
+//! little at each point, and jumps to the next deadline when all threads wait. So a run depends on
+//! the seed alone, and can be repeated.
 //!
 //! ```text
 //!   thread 0 (the story)   scheduler 0        scheduler 1        a thread worker
@@ -16,16 +16,16 @@
 //!                              turn <------ token ---------+
 //! ```
 //!
-//! If no thread can run and there is no deadline left, a wake-up was lost or there is a deadlock.
-//! The world ends, its threads never run again, and the result says what each of them waits for.
+//! If no thread can run and no deadline is left, a wake-up was lost or there is a deadlock. Then
+//! the world ends, its threads never run again, and the result says what each of them waits for.
 //!
-//! Invariants. *One Token*: of the threads in a world, the one whose number is `running` runs, and
-//! the others are parked. So accesses to what the threads share need no other ordering. *No Lock*:
-//! no point is passed with a lock of the standard library held, because the next thread that takes
-//! this lock would block while it has the token.
+//! Invariants. *One Token*: of the threads in a world, only the one whose number is `running` runs;
+//! the others are parked. So accesses to what the threads share need no further ordering. *No
+//! Lock*: no point is passed while a lock of the standard library is held, because the next thread
+//! that takes this lock would block while it has the token.
 //!
-//! It does not reorder memory accesses (the models in `loom.rs` do), and it does not see blocking
-//! calls of the simulated program itself.
+//! What it does not do: it does not reorder memory accesses (the models in `loom.rs` do), and it
+//! does not notice blocking calls of the simulated program itself.
 
 pub mod carry;
 pub mod disk;
@@ -50,30 +50,30 @@ use trace::Trace;
 
 /// The most by which time grows from one point to the next, in nanoseconds.
 const STEP_MAX_NS: u64 = 4_000;
-/// At one point in so many the token goes to a thread chosen at random.
+/// At one point in so many, the token is passed to a thread that is chosen at random.
 const CHANGE_IN: u64 = 3;
-/// At one point in so many the descriptors are polled that sleeping schedulers wait for.
+/// At one point in so many, the descriptors that sleeping schedulers wait for are polled.
 const POLL_IN: u64 = 8;
-/// When all threads wait, in one case of so many the time becomes a nanosecond less than the
-/// earliest deadline.
+/// When all threads wait, in one of so many cases time jumps to one nanosecond before a deadline.
 const EARLY_IN: u64 = 8;
-/// A world in which so much happens does not come to an end.
+/// A world that passes more points than this counts as one that never ends.
 const STEPS_MAX: u64 = 20_000_000;
 /// The failure of a world in which no thread will ever run again.
 const STUCK: &str = "no thread can run, and none waits for a time";
 
-/// What a thread waits on.
+/// What a thread of the world waits on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
-    /// Nothing but the time.
+    /// Only a time.
     Time,
     /// An event, by its address.
     Event(usize),
-    /// A driver's bell, by its descriptor.
+    /// A driver's waker, by its descriptor.
     Bell(RawFd),
     /// The end of a thread.
     End(usize),
-    /// The end of the stay of a worker elsewhere: its own kernel thread waits.
+    /// The worker's own kernel thread waits until its worker, which runs on another thread,
+    /// returns.
     Home,
 }
 
@@ -87,16 +87,16 @@ enum Condition {
 struct Member {
     name: String,
     condition: Condition,
-    /// The last point that it passed.
+    /// The last point that the thread passed.
     at: &'static str,
     os: Option<std::thread::Thread>,
 }
 
 struct State {
     plan: Plan,
-    /// One sequence each for which thread runs, what time it is, what goes wrong, and what the
-    /// story asks for, so that a story which is run with fewer faults changes as little as
-    /// possible.
+    /// Random sequences for which thread runs, when things happen, what goes wrong, and what the
+    /// story asks for. They are separate, so that with fewer faults the rest of a run changes
+    /// little.
     which: Dice,
     when: Dice,
     luck: Dice,
@@ -110,7 +110,7 @@ struct State {
     ended: Option<Ended>,
 }
 
-/// See the module's text.
+/// A simulated world; see the top of this file.
 pub struct World {
     state: Lock<State>,
     /// Notified when the world ends.
@@ -119,23 +119,23 @@ pub struct World {
     running: AtomicUsize,
 }
 
-/// The result of a world.
+/// The result of running a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Number of points passed.
+    /// How many points were passed.
     pub steps: u64,
-    /// Its time at the end, in nanoseconds.
+    /// The world's time at the end, in nanoseconds.
     pub now: u64,
-    /// A hash of all points: equal for two runs only if they were the same.
+    /// A hash of all points. It is equal for two runs only if they passed the same points.
     pub hash: u64,
-    /// The last points, one line for each time that a thread had the token.
+    /// The last points, with one line for each time that a thread had the token.
     pub trace: String,
     /// The failure, if there was one.
     pub failed: Option<String>,
 }
 
-/// The calling thread's membership in a world. It was made first, so it is dropped after all other
-/// thread-locals of the thread.
+/// The calling thread's membership in a world. It is the thread's first thread-local, so it is
+/// dropped after all others.
 struct Place {
     world: Arc<World>,
     number: usize,
@@ -143,7 +143,7 @@ struct Place {
 
 thread_local! {
     static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
-    /// No other thread runs between the actions of the calling thread.
+    /// True while no other thread may run between the actions of the calling thread.
     static UNINTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -155,7 +155,7 @@ impl Drop for Place {
     }
 }
 
-/// Returns the caller's world and number; None for a thread outside every world.
+/// Returns the caller's world and its number there; `None` for a thread outside every world.
 fn place() -> Option<(Arc<World>, usize)> {
     let place = |place: &RefCell<Option<Place>>| {
         place.try_borrow().ok()?.as_ref().map(|p| (Arc::clone(&p.world), p.number))
@@ -163,7 +163,7 @@ fn place() -> Option<(Arc<World>, usize)> {
     PLACE.try_with(place).ok().flatten()
 }
 
-/// Number of threads that a world has room for.
+/// How many threads a world has room for.
 pub const THREADS: u64 = 4096;
 
 /// Returns true if the caller is in a world.
@@ -177,7 +177,7 @@ pub fn now() -> Option<u64> {
     place().map(|(world, _)| world.lock().now)
 }
 
-/// Lets another thread run here, if the seed says so.
+/// Lets another thread run here, if the seed decides so.
 pub fn point(what: &'static str) {
     if let Some((world, me)) = place()
         && !UNINTERRUPTED.get()
@@ -186,23 +186,23 @@ pub fn point(what: &'static str) {
     }
 }
 
-/// Waits until `wake` is called with the same, or until this time. It may end early: the caller
-/// checks its condition again.
+/// Waits until [`wake`] is called with an equal `on`, or until this time. It may return early, so
+/// the caller checks its condition again.
 pub fn block(on: On, until: u64, what: &'static str) {
     if let Some((world, me)) = place() {
         world.block(me, on, until, Vec::new(), what);
     }
 }
 
-/// Makes the threads runnable that wait for this.
+/// Makes the threads runnable that wait on this.
 pub fn wake(on: On) {
     if let Some((world, _)) = place() {
         world.lock().wake(on);
     }
 }
 
-/// Ends the caller's world with this failure, which no assertion could have found. Does not return
-/// then.
+/// Ends the caller's world with this failure, for failures that no assertion can report. In a world
+/// it does not return.
 pub fn fail(why: &str) {
     if let Some((world, _)) = place() {
         let state = world.lock();
@@ -210,7 +210,7 @@ pub fn fail(why: &str) {
     }
 }
 
-/// Returns a random number of the caller's world; 0 outside every world.
+/// Returns a random number below `sides`, from the caller's world; 0 outside every world.
 pub fn below(sides: u64) -> u64 {
     place().map_or(0, |(world, _)| world.lock().asked.below(sides))
 }
@@ -220,7 +220,7 @@ pub fn power_off() {
     place().into_iter().for_each(|(world, _)| world.lock().disk.off = true);
 }
 
-/// Turns the power on again. What was not synced is lost, or a random part of it.
+/// Ends the loss of power. What was not synced is lost, or only a random part of it.
 ///
 /// # Errors
 /// An error of the file system.
@@ -230,8 +230,8 @@ pub fn power_on() -> std::io::Result<()> {
     disk.power_on(luck)
 }
 
-/// Adds a thread that is about to be created. Returns an error if the world refuses it, and None
-/// outside every world.
+/// Adds a thread that is about to be created. Returns an error if the world refuses the thread, and
+/// `None` outside every world.
 pub fn enlist(name: &str) -> Option<Result<Enlisted, std::io::Error>> {
     let (world, _) = place()?;
     let mut state = world.lock();
@@ -246,7 +246,7 @@ pub fn enlist(name: &str) -> Option<Result<Enlisted, std::io::Error>> {
     Some(Ok(Enlisted { world, number }))
 }
 
-/// A thread that was added to a world, and may not run yet. Other threads can wait for its end.
+/// A thread that was added to a world and may not run yet. Other threads can wait for its end.
 #[derive(Clone)]
 pub struct Enlisted {
     world: Arc<World>,
@@ -260,7 +260,7 @@ impl std::fmt::Debug for Enlisted {
 }
 
 impl Enlisted {
-    /// Makes the calling thread this thread of the world. Waits for the token.
+    /// Makes the calling thread this thread of the world, and waits for the token.
     pub fn enter(self) {
         let Enlisted { world, number } = self;
         world.lock().members[number].os = Some(std::thread::current());
@@ -268,17 +268,17 @@ impl Enlisted {
         world.until_running(number);
     }
 
-    /// Removes the thread, which could not be created.
+    /// Removes the thread from the world, because it could not be created.
     pub fn strike(self) {
         self.world.lock().members[self.number].condition = Condition::Gone;
     }
 
-    /// Returns true if it has ended.
+    /// Returns true if the thread has ended.
     pub fn is_gone(&self) -> bool {
         matches!(self.world.lock().members[self.number].condition, Condition::Gone)
     }
 
-    /// Waits until it has ended.
+    /// Waits until the thread has ended.
     pub fn wait(&self) {
         while !self.is_gone() && is_here() {
             block(On::End(self.number), NEVER, "join");
@@ -304,14 +304,14 @@ impl State {
         self.plan.wild.contains(&self.trace.steps)
     }
 
-    /// Returns true if a fault with so many cases in ten thousand happens now. It takes a random
-    /// number in any case, so that what happens later stays the same.
+    /// Returns true if a fault that happens in so many of ten thousand cases happens now. It always
+    /// takes a random number, so that later decisions stay the same if faults are switched off.
     fn happens(&mut self, cases: u64) -> bool {
         self.luck.below(10_000) < cases && self.is_wild()
     }
 
-    /// Makes threads runnable whose descriptors are ready, after the network has delivered what is
-    /// due.
+    /// First delivers what is due on the network; then makes the threads runnable whose descriptors
+    /// are ready.
     fn look_at_descriptors(&mut self) {
         let is_wild = self.is_wild();
         let State { net, when, luck, plan, now, .. } = self;
@@ -335,7 +335,7 @@ impl State {
         all.filter(|(_, m)| is_ready(m)).map(|(number, _)| number).nth(chosen)
     }
 
-    /// Returns the thread that runs next; None if no thread can ever run.
+    /// Returns the thread that runs next, or `None` if no thread can ever run again.
     fn next(&mut self) -> Option<usize> {
         loop {
             if let Some(ready) = self.any_ready() {
@@ -345,7 +345,7 @@ impl State {
             if let Some(ready) = self.any_ready() {
                 return Some(ready);
             }
-            // All threads wait: time jumps.
+            // All threads wait, so time jumps.
             let until = |m: &Member| match &m.condition {
                 Condition::Blocked { until, .. } => *until,
                 _ => NEVER,
@@ -355,7 +355,7 @@ impl State {
             if earliest == NEVER {
                 return self.wait_for_descriptors();
             }
-            // A wait may end early.
+            // Sometimes waits end early, as they may.
             let early = u64::from(self.when.below(EARLY_IN) == 0 && earliest > self.now + 1);
             self.now = self.now.max(earliest - early);
             for member in &mut self.members {
@@ -366,8 +366,8 @@ impl State {
         }
     }
 
-    /// Waits for descriptors, since nothing else can make a thread runnable. They are real: a
-    /// closed end may be kept open for a moment by a process that is being started.
+    /// Waits in real time for descriptors, as nothing else can make a thread runnable. A process
+    /// that is being started may keep a closed end of a connection open for a moment.
     fn wait_for_descriptors(&mut self) -> Option<usize> {
         let waits =
             |m: &Member| matches!(&m.condition, Condition::Blocked { fds, .. } if !fds.is_empty());
@@ -391,7 +391,7 @@ impl State {
     }
 
     /// Describes what each thread waits for. Addresses and descriptors differ between processes, so
-    /// they are replaced by numbers: two threads that wait for the same have the same number.
+    /// they are replaced by small numbers; threads that wait on the same thing get the same number.
     fn describe(&self) -> String {
         let (mut text, mut seen) = (String::new(), Vec::new());
         for (number, member) in self.members.iter().enumerate() {
@@ -468,7 +468,7 @@ impl World {
         World { state: Lock::new(state), running: AtomicUsize::new(0), over: Condvar::new() }
     }
 
-    /// Ends the world, after the story's thread has ended.
+    /// Ends the world, because the story has returned or panicked.
     fn tell(&self, why: Option<String>) {
         let mut state = self.state.lock();
         let left = |m: &Member| !matches!(m.condition, Condition::Gone);
@@ -488,7 +488,8 @@ impl World {
         let mut state = self.lock();
         state.note(me, what);
         let faults = state.plan.faults;
-        // Often no time passes: then an error of one nanosecond shows.
+        // In one case of four no time passes, so that a comparison that is off by a nanosecond
+        // shows.
         state.now += state.when.below(STEP_MAX_NS) * u64::from(state.when.below(4) > 0);
         if state.happens(faults.jump) {
             state.now += state.when.below(1_000_000_000);
@@ -521,7 +522,7 @@ impl World {
         self.pass_on(state, me);
     }
 
-    /// Gives the token to the next thread, and returns when the caller has it again.
+    /// Passes the token to the next thread, and returns when the caller has it again.
     fn pass_on(&self, mut state: MutexGuard<'_, State>, me: usize) {
         let Some(next) = state.next() else {
             let text = format!("{STUCK}:\n{}", state.describe());
@@ -556,7 +557,7 @@ impl World {
         self.give_on(state);
     }
 
-    /// Gives the token to the next thread, on behalf of a thread that does not wait for it.
+    /// Passes the token to the next thread, on behalf of a thread that will not wait for it.
     fn give_on(&self, mut state: MutexGuard<'_, State>) {
         match state.next() {
             Some(next) => self.give(state, next),
@@ -568,8 +569,8 @@ impl World {
         }
     }
 
-    /// Ends the world, and does not return: the state that its threads share is broken, and is not
-    /// touched any more.
+    /// Ends the world, and does not return. The state that the world's threads share may be
+    /// inconsistent, so no thread may touch it any more.
     fn fail(&self, mut state: MutexGuard<'_, State>, why: String) {
         state.end(Some(why));
         drop(state);
@@ -580,18 +581,18 @@ impl World {
     }
 }
 
-/// Pins the thread to one processor. The threads of a world run one at a time: on one processor
-/// they pass the token on without waking another. Its threads inherit the affinity from the first.
-/// Worlds beside each other use different processors.
+/// Pins the thread, and by inheritance the threads that it creates, to one processor. The threads
+/// of a world run one at a time, and on one processor passing the token wakes no other processor.
+/// Worlds that run at the same time use different processors.
 fn stay_on_one_processor() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let allowed = affinity::affinity(std::path::Path::new("/"));
     let cpu = allowed.get(NEXT.fetch_add(1, Ordering::Relaxed) % allowed.len().max(1));
-    // Where that is forbidden it is slower, and no more.
+    // If pinning is forbidden, the world only runs slower.
     cpu.into_iter().for_each(|cpu| drop(affinity::pin_to(*cpu)));
 }
 
-/// Returns the text of a panic.
+/// Returns the message of a panic.
 pub fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));

@@ -1,23 +1,26 @@
-//! The network of a world: connections whose bytes travel for as long as the seed says.
+//! The simulated network of a world: connections whose data travels for as long as the seed
+//! decides.
 //!
 //! ```text
 //!   one end's socket --taken--> [ due, bytes ] [ due, bytes ] [ due, end ] --given--> other end's
 //!                                       a way, in the world's memory
+//! ```
 //!
 //! The ends are real sockets of this process, so that every operation on a descriptor works. But
-//! they are not connected to each other. Behind each is the world, which takes what was sent when
-//! it polls its descriptors, cuts it into pieces, and gives each piece to the other end when it is
-//! due. Pieces on one way stay in order; different ways have different delays, so the data of two
-//! connections arrives in any order. A connection may break while a piece travels
-//! ([`Faults::cut`](super::Faults)): both ends see a reset, and what was travelling is lost.
+//! they are not connected to each other. Each is connected to a socket that the world holds. When
+//! the world polls its descriptors, it takes the data that was sent, cuts it into pieces, and gives
+//! each piece to the other end when the piece is due. Pieces on one way (one direction of a
+//! connection) stay in order; different ways have different delays, so the data of two connections
+//! arrives in any order. A connection may break while a piece travels
+//! ([`Faults::cut`](super::Faults)). Then both ends see a reset, and the data on its way is lost.
 //!
-//! A port of the world is a listening Unix-domain socket whose abstract name contains the address,
-//! so a port is free again when its listener is closed, and no other process can reach it.
-//! Connecting to it takes a while, as on a real network. The world's sockets have names too, by
-//! which the socket of a connection is recognised.
+//! A port of the world is a listening Unix-domain socket whose abstract name contains the address.
+//! So a port is free again when its listener is closed, and no other process can connect to it.
+//! Connecting takes a while, as on a real network. The sockets that the world holds have names,
+//! too, by which it finds the connection that a socket belongs to.
 //!
-//! Datagrams, and sockets that the standard library made, are real. For a Unix-domain connection,
-//! the address of the other end is a name of the world's.
+//! Datagrams, and sockets that the standard library made, are real. On a Unix-domain connection,
+//! the address of the other end is such a name.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -34,42 +37,42 @@ use super::plan::{Dice, Faults, lateness};
 use crate::os::clock::NEVER;
 use crate::os::linux::call;
 
-/// Number of bytes that may travel on one way.
+/// How many bytes may travel on one way.
 const WINDOW: usize = 64 << 10;
-/// Number of connections that may wait at a port.
+/// How many connections may wait at a port.
 const BACKLOG: i32 = 128;
-/// The first port that is given to a listener or a connection that asks for any port.
+/// The first number that is used for a listener or a connection that asks for any port.
 const FREE_PORTS: u16 = 49_152;
 
 enum Piece {
     Bytes(Vec<u8>),
-    /// The end of the bytes.
+    /// The end of the data.
     End,
 }
 
-/// The data that travels from one end to the other.
+/// The data that travels in one direction of a connection.
 #[derive(Default)]
 struct Way {
     pieces: VecDeque<(u64, Piece)>,
     bytes: usize,
-    /// The sender has shut its side down.
+    /// Whether the sender has shut its side down.
     ended: bool,
-    /// The receiver has no room.
+    /// Whether the receiver's socket is full.
     stuck: bool,
 }
 
-/// A connection. Way 0 goes from end 0, which connected, to end 1.
+/// A connection. Way 0 leads from end 0, which connected, to end 1, and way 1 back.
 pub(super) struct Wire {
-    /// The world's side of each end. None: it is over.
+    /// The socket that the world holds for each end. `None` when the connection is over.
     ends: Option<[OwnedFd; 2]>,
     pub(super) addresses: Option<[SocketAddr; 2]>,
     ways: [Way; 2],
     pub(super) cut: bool,
 }
 
-/// See the module's text.
+/// The network of a world; see the top of this file.
 pub struct Net {
-    /// The number of its world in this process.
+    /// A number that tells this world's names from those of other worlds in this process.
     number: u64,
     pub(super) wires: Vec<Wire>,
     next_port: u16,
@@ -83,7 +86,7 @@ impl Default for Net {
     }
 }
 
-/// The random sequences and limits for one look at the network.
+/// What one pass over the network needs: time, random sequences and faults.
 pub struct Luck<'a> {
     pub now: u64,
     pub when: &'a mut Dice,
@@ -99,15 +102,15 @@ impl Luck<'_> {
 }
 
 impl Way {
-    /// Adds a piece, which arrives after those that are travelling already.
+    /// Adds a piece. It arrives after those that are travelling already.
     fn add(&mut self, piece: Piece, luck: &mut Luck<'_>) {
         let due = luck.now + lateness(luck.when);
         let before = self.pieces.back().map_or(0, |(due, _)| *due);
         self.pieces.push_back((due.max(before), piece));
     }
 
-    /// Takes what was sent. Returns an error if the sender has closed its end without reading
-    /// everything.
+    /// Takes the data that was sent. Returns an error if the sender has closed its end without
+    /// reading everything.
     fn take(&mut self, from: &OwnedFd, luck: &mut Luck<'_>) -> Result<()> {
         let mut buffer = [0; 4096];
         while !self.ended && self.bytes < WINDOW {
@@ -134,7 +137,8 @@ impl Way {
         Ok(())
     }
 
-    /// Gives what is due. Returns an error if the receiver has closed its end.
+    /// Gives the pieces that are due to the receiver. Returns an error if the receiver has closed
+    /// its end.
     fn give(&mut self, to: &OwnedFd, now: u64) -> Result<()> {
         self.stuck = false;
         while let Some((due, piece)) = self.pieces.front_mut()
@@ -211,12 +215,12 @@ pub(super) fn two() -> Result<(OwnedFd, OwnedFd)> {
 }
 
 impl Net {
-    /// Takes what was sent, and gives what is due, on all connections.
+    /// On all connections, takes the data that was sent and gives the pieces that are due.
     pub fn look(&mut self, mut luck: Luck<'_>) {
         self.wires.iter_mut().for_each(|wire| wire.look(&mut luck));
     }
 
-    /// Returns when the next piece is due.
+    /// Returns when the next piece on any connection is due.
     pub fn next_due(&self) -> u64 {
         self.wires.iter().flat_map(|wire| &wire.ways).map(Way::next_due).min().unwrap_or(NEVER)
     }
@@ -226,13 +230,14 @@ impl Net {
         SocketAddrUnix::new_abstract_name(format!("ums-sim/{process}/{number}/{what}").as_bytes())
     }
 
-    /// What a name of this world tells.
+    /// Returns what follows the world's prefix in a socket name, or `None` if the name is not of
+    /// this world.
     pub(super) fn told<'a>(&self, name: &'a str) -> Option<&'a str> {
         name.strip_prefix(&format!("ums-sim/{}/{}/", std::process::id(), self.number))
     }
 
-    /// Names the world's sides of the next wire. An accepted socket tells the far one's from the
-    /// first.
+    /// Names the sockets that the world holds for the next connection. An accepted socket sees the
+    /// far one's name, and the connecting socket the near one's.
     pub(super) fn name_ends(&self, ends: [&OwnedFd; 2]) -> Result<()> {
         let wire = self.wires.len();
         let name = |(side, end)| bind(end, &self.name(&format!("wire/{wire}/{side}"))?);
@@ -268,7 +273,7 @@ impl Net {
     }
 
     pub(super) fn connect(&mut self, to: &SocketAddr) -> Result<OwnedFd> {
-        // A listener at every address of the computer has none of its own.
+        // A listener at all addresses of the computer is named by the unspecified address.
         let ip = to.ip();
         let every: std::net::IpAddr = if ip.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
         let listeners = [*to, SocketAddr::new(every, to.port())];
@@ -288,7 +293,8 @@ impl Net {
         Ok(mine)
     }
 
-    /// Which wire, and which of its ends the socket with this descriptor is.
+    /// Returns the connection to which the socket with this descriptor belongs, and which of its
+    /// two ends the socket is.
     pub(super) fn end_of(&self, fd: RawFd) -> Option<(&Wire, usize)> {
         let name = call::simulated::peer_name(fd)?;
         let (wire, side) = self.told(&name)?.strip_prefix("wire/")?.split_once('/')?;

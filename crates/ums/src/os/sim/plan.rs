@@ -1,15 +1,15 @@
-//! What a seed decides: the random sequences, and the faults.
+//! What determines a simulated run: the random sequences of its seed, and the faults.
 
 use std::ops::Range;
 
-/// The faults of a world, each in so many of ten thousand cases.
+/// The faults of a world. Each number says in how many of ten thousand cases the fault happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// I/O operations that move only a part.
+    /// I/O operations that move only a part of the data.
     pub short: u64,
-    /// Operations on files and sockets that fail: `EIO` on a file, a reset on a socket.
+    /// Operations that fail: with `EIO` on a file, with a reset on a socket.
     pub fail: u64,
-    /// Connections that break while a piece of their bytes travels, of so many pieces.
+    /// Pieces of a connection's data during whose transfer the connection breaks.
     pub cut: u64,
     /// Threads that the operating system refuses.
     pub no_thread: u64,
@@ -34,15 +34,15 @@ impl Faults {
     }
 }
 
-/// A whole run: equal plans give equal runs.
+/// What determines a whole run: equal plans give equal runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The seed of all random sequences.
     pub seed: u64,
     /// The faults.
     pub faults: Faults,
-    /// The range of points at which threads are preempted and faults happen. Outside it a thread
-    /// runs until it waits for something.
+    /// The range of steps (counted in points) in which threads are preempted and faults happen.
+    /// Outside of it a thread runs until it waits for something.
     pub wild: Range<u64>,
 }
 
@@ -53,10 +53,10 @@ impl Plan {
     }
 }
 
-/// The longest that an operation, a cancellation or a piece of a connection's bytes takes in most
-/// cases.
+/// In most cases, the longest time that an operation, a cancellation or the transfer of a piece of
+/// a connection's data takes.
 const LATE_MAX_NS: u64 = 200_000;
-/// The longest in one case of twenty.
+/// The longest such time in one case of twenty.
 const VERY_LATE_MAX_NS: u64 = 20_000_000;
 
 /// Returns how long such a step takes this time.
@@ -65,7 +65,7 @@ pub(super) fn lateness(when: &mut Dice) -> u64 {
     when.below(max)
 }
 
-/// A random sequence (splitmix64), the same for the same seed.
+/// A random sequence (splitmix64). The same seed gives the same sequence.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 

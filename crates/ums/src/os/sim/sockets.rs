@@ -1,4 +1,4 @@
-//! Sockets, for `ums::net`: in a world they are ends of its [network](super::net).
+//! Sockets, for `ums::net`. In a simulated world they are ends of its [network](super::net).
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ fn here<R>(ask: impl FnOnce(&mut State) -> R) -> Option<R> {
     place().map(|(world, _)| ask(&mut world.lock()))
 }
 
-/// Returns two ends of a connection, or None if the caller is in no world.
+/// Returns two connected sockets, or `None` if the caller is in no world.
 pub fn pair() -> Option<Result<(OwnedFd, OwnedFd)>> {
     here(|state| {
         let ((mine, near), (theirs, far)) = (two()?, two()?);
@@ -31,17 +31,17 @@ pub fn listener(address: &SocketAddr) -> Option<Result<OwnedFd>> {
     here(|state| state.net.bind(address))
 }
 
-/// Returns how long it takes until the other side learns of a connection, in nanoseconds.
+/// Returns how long it takes until the other side notices a connection, in nanoseconds.
 pub fn until_connected() -> Option<u64> {
     here(|state| lateness(&mut state.when))
 }
 
-/// Connects to a port of the caller's world. Fails with `AGAIN` if too many wait there.
+/// Connects to a port of the caller's world. Fails with `AGAIN` if too many connections wait there.
 pub fn connect_to(address: &SocketAddr) -> Option<Result<OwnedFd>> {
     here(|state| state.net.connect(address))
 }
 
-/// Connects to a Unix-domain listener. Fails with `AGAIN` if too many wait there.
+/// Connects to a Unix-domain listener. Fails with `AGAIN` if too many connections wait there.
 pub fn connect_to_unix(address: &SocketAddrUnix) -> Option<Result<OwnedFd>> {
     here(|state| {
         let ((mine, near), far) = (two()?, stream()?);
@@ -52,7 +52,8 @@ pub fn connect_to_unix(address: &SocketAddrUnix) -> Option<Result<OwnedFd>> {
     })
 }
 
-/// Returns the addresses of a TCP connection of the caller's world, its own and the other end's.
+/// Returns the addresses of a TCP connection of the caller's world: that of this end, then the
+/// other's.
 pub fn addresses(fd: &impl AsRawFd) -> Option<[SocketAddr; 2]> {
     here(|state| {
         let (wire, side) = state.net.end_of(fd.as_raw_fd())?;
@@ -69,7 +70,8 @@ pub fn listens_at(fd: &impl AsRawFd) -> Option<SocketAddr> {
     })?
 }
 
-/// Returns an operation's result: on a broken connection, the end of the bytes becomes a reset.
+/// Returns an operation's result. On a connection that the world has broken, the end of the data
+/// becomes a reset.
 pub fn result(op: &Op, result: i32) -> i32 {
     let reads = matches!(op, Op::Recv { .. } | Op::RecvMsg { .. }) && result == 0;
     let writes = matches!(op, Op::Send { .. } | Op::SendMsg { .. }) && result == -libc::EPIPE;

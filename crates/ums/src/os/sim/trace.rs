@@ -1,9 +1,9 @@
-//! The record of a world: the last points as text, and all points as one number.
+//! The record of a run in a simulated world: its last points as text, and a hash of all points.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-/// Number of points that are kept, counted from the end.
+/// How many of the last points are kept.
 const KEPT: usize = 1 << 15;
 
 #[derive(Clone, Copy)]
@@ -13,12 +13,12 @@ struct Line {
     what: &'static str,
 }
 
-/// See the module's text.
+/// A record of points; see the top of this file.
 pub struct Trace {
     lines: VecDeque<Line>,
-    /// Number of points passed.
+    /// How many points were passed.
     pub steps: u64,
-    /// A hash of all points: equal for two runs only if they were the same.
+    /// A hash of all points. It is equal for two runs only if they passed the same points.
     pub hash: u64,
 }
 
@@ -35,7 +35,7 @@ impl Trace {
             (hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29)
         };
         self.hash = mix(mix(self.hash, now), thread as u64);
-        // The words themselves, not their address, which differs between processes.
+        // Hashes the text itself and not its address, which differs between processes.
         self.hash = what.as_bytes().chunks(8).fold(self.hash, |hash, bytes| {
             mix(hash, bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
         });
@@ -45,8 +45,8 @@ impl Trace {
         self.lines.push_back(Line { now, thread, what });
     }
 
-    /// Returns a line for each time that a thread had the token: since when, which thread, and the
-    /// points that it passed.
+    /// Returns the last points, with one line for each time that a thread had the token: when it
+    /// got the token, which thread it is, and the points that it passed.
     pub fn text<'a>(&self, name: impl Fn(usize) -> &'a str) -> String {
         let (mut text, mut last) = (String::new(), None);
         for line in &self.lines {

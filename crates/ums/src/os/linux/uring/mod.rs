@@ -1,8 +1,9 @@
 //! The io_uring driver: submission and completion through shared memory.
 //!
-//! For schedulers whose baton stays on one thread (fiber workers). A submission is a store into the
-//! submission queue; a completion is seen by loads from the completion queue. One
-//! `io_uring_enter` flushes a batch, runs the kernel's deferred work and, when idle, waits.
+//! For schedulers whose baton stays on one thread (fiber workers). The driver submits an operation
+//! by stores into the submission queue (SQ), and finds completions by loads from the completion
+//! queue (CQ). One `io_uring_enter` flushes a batch of submissions, runs the kernel's deferred work
+//! and, if the scheduler is idle, waits.
 //!
 //! ```text
 //!             store                 enter                        loads
@@ -12,26 +13,29 @@
 //!   [ backlog ] -----------------+                     poll, then the operation again
 //! ```
 //!
-//! When is a batch flushed? By `wait` always; by `reap` once [`BATCH`] entries are queued, or the
-//! oldest has waited for [`PATIENCE`] looks of `ready` or for [`AGE_MAX_NS`]; by `submit` only when
-//! the queue is full. So an entry is late by less than a look if a worker keeps the processor.
+//! When is a batch flushed? `wait` always flushes. `reap` flushes if [`BATCH`] entries are queued,
+//! or if the oldest has waited for [`PATIENCE`] calls of `ready` or for [`AGE_MAX_NS`]. `submit`
+//! flushes only when the queue is full.
 //!
-//! The kernel answers `-EAGAIN` where a descriptor is in non-blocking mode. The other drivers wait
-//! in that case, so this one does as well: it polls, and submits the operation again. That, and the
-//! cancellation of everything at the end, is why the operations are kept until their completion.
+//! The kernel answers `-EAGAIN` if a descriptor is in non-blocking mode and the operation would
+//! block. The other drivers wait in that case, so this one does so, too: it submits a poll, and
+//! then the operation again. For that, and in order to cancel all operations at the end, the driver
+//! keeps each operation until its completion.
 //!
 //! Invariants
-//! * *Frozen Buffer*, *One Completion* (the seam). An entry, once pushed, is the kernel's, whatever
-//!   a later `io_uring_enter` returns: an error there completes nothing and frees nothing.
-//! * *One Thread*: the ring is created, used and dropped on one kernel thread. The kernel checks it
-//!   (`EEXIST`), and so do we.
+//! * *Frozen Buffer*, *One Completion* (see `os/driver`). An entry that was pushed belongs to the
+//!   kernel, whatever a later `io_uring_enter` returns: an error of that call completes nothing and
+//!   frees nothing.
+//! * *One Thread*: the ring is created, used and dropped on one kernel thread. The kernel checks
+//!   that (`EEXIST`), and so does this driver.
 //!
-//! An operation without an entry (a call) goes to the file helpers, and completes by the bell.
+//! An operation for which io_uring has no entry (a call) is handed to the file helpers. Its
+//! completion wakes the driver by the bell.
 //!
-//! Buffers in the [`arena`] are registered, when the first of them is used; the arena says why
-//! files are not.
+//! The [`arena`] of buffers is registered with the ring when the first of them is used; `arena.rs`
+//! says why files are not registered.
 //!
-//! It does not do: registered files, zero-copy sends, multishot receives.
+//! What this driver does not do: registered files, zero-copy sends, multishot receives.
 
 #![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "One Thread", stated above.
 
@@ -51,85 +55,88 @@ use super::waiting::TokenMap;
 use crate::os::clock;
 use crate::os::driver::{CURRENT, Done, Driver, LiveOp, Op, Submitted, TOKEN_MAX, Waker};
 
-/// Entries of the submission queue.
+/// The number of entries of the submission queue.
 const SQ_ENTRIES: u32 = 256;
-/// Entries of the completion queue; beyond it the kernel keeps completions in its own memory.
+/// The number of entries of the completion queue. When it is full, the kernel keeps completions in
+/// its own memory.
 const CQ_ENTRIES: u32 = 4096;
-/// Queued entries that make a flush due.
+/// The number of queued entries that makes a flush due.
 const BATCH: u32 = 32;
-/// Looks of `ready` after which a queued entry is flushed anyway.
+/// The number of calls of `ready` after which a queued entry is flushed in any case.
 const PATIENCE: u32 = 16;
-/// Age of a queued entry that makes a flush due at the next look: 50 us, which a disk might have
-/// been working on it.
+/// The age of a queued entry that makes a flush due at the next call of `ready`: 50 us. The limit
+/// exists because a disk could have worked on the operation meanwhile.
 const AGE_MAX_NS: u64 = 50_000;
 
-/// User data of the bell's poll, and of cancellations, whose own results have no meaning.
+/// The user data of the bell's poll, and that of cancellations, whose own results have no meaning.
 const BELL: u64 = TOKEN_MAX + 1;
 const CANCEL: u64 = TOKEN_MAX + 2;
 
-/// An operation on its way.
+/// An operation that was submitted.
 struct Flight {
     op: LiveOp<'static>,
-    /// The kernel has a poll in its place, because the operation itself answered `-EAGAIN`.
+    /// Whether the kernel has a poll instead of the operation, because the operation returned
+    /// `-EAGAIN`.
     polling: bool,
-    /// It was cancelled, so it is not tried again.
+    /// Whether the operation was cancelled. Then it is not submitted again.
     cancelled: bool,
 }
 
 /// Whether the arena is registered with the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Registered {
-    /// Not needed yet.
+    /// No operation has used it yet.
     NotYet,
     Yes,
-    /// The kernel does not lock that much for us.
+    /// The kernel refused it, because we may not lock so much memory.
     Refused,
 }
 
-/// The driver; see the module's text.
+/// The io_uring driver; see the top of this file.
 pub struct Uring {
     ring: IoUring,
     flights: TokenMap<Flight>,
-    /// Entries that found the submission queue full.
+    /// Entries that were submitted while the submission queue was full.
     backlog: VecDeque<Entry>,
-    /// Entries not yet flushed, and how often `ready` has looked at them.
+    /// The number of entries that were not flushed yet, and how often `ready` was called since
+    /// then.
     queued: u32,
     looks: u32,
-    /// When the oldest of them was queued, and the age that makes a flush due, in ticks.
+    /// When the oldest of these entries was queued, and the age that makes a flush due, in ticks.
     queued_at: u64,
     age_max: u64,
     /// The operations that were handed to the file helpers.
     chores: Chores,
-    /// Operations that ended without the kernel.
+    /// Completions that did not come from the kernel.
     finished: Vec<Done>,
     bell: Waker,
     bell_armed: bool,
-    /// The bell was rung, and no wait has ended for it yet.
+    /// Whether the bell was used, and no `wait` has ended because of it yet.
     rung: bool,
     arena: Registered,
-    /// Flags of every `io_uring_enter`.
+    /// The flags of every `io_uring_enter`.
     enter_flags: EnterFlags,
     owner: u32,
     mode: &'static str,
 }
 
 impl Uring {
-    /// Opens a ring for the calling thread, with the best flags this kernel takes.
+    /// Opens a ring for the calling thread, with the best flags that this kernel accepts.
     ///
     /// # Errors
     ///
-    /// If io_uring is denied (containers often do) or too old: the text says what was tried.
+    /// If io_uring is denied (containers often deny it) or too old. The text says what was tried.
     pub fn new() -> io::Result<Uring> {
         Uring::with_modes_from(0)
     }
 
-    /// Does the same without the best modes before this one.
+    /// Does the same, but leaves out the modes before this one, which are better.
     pub(super) fn with_modes_from(first: usize) -> io::Result<Uring> {
         let (ring, mode) = open_ring(first)?;
         check(&ring)?;
         let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         if ring.params().is_feature_no_iowait() {
-            // An idle scheduler is not a CPU that waits for a disk.
+            // Otherwise the kernel counts an idle scheduler as a processor that waits for a disk.
             enter_flags |= EnterFlags::NO_IOWAIT;
         }
         let bell = Waker::new()?;
@@ -155,19 +162,20 @@ impl Uring {
         Ok(driver)
     }
 
-    /// Watches the bell. The counter is never read: a multishot poll answers each ring.
+    /// Makes the kernel poll the bell. The poll is multishot and reports each wake, so the eventfd
+    /// is never read.
     fn arm_bell(&mut self) {
         let poll = opcode::PollAdd::new(Fd(self.bell.fd()), libc::POLLIN as u32).multi(true);
         self.bell_armed = true;
         self.push(poll.build().user_data(BELL));
     }
 
-    /// Queues an entry; enters the kernel only if the queue is full.
+    /// Queues an entry. Enters the kernel only if the queue is full.
     fn push(&mut self, entry: Entry) {
         if self.queued == 0 {
             self.queued_at = clock::ticks();
             if self.age_max == 0 {
-                // 0 as long as the rate of ticks is not known.
+                // 0 while the rate of the ticks is not known.
                 self.age_max = clock::ticks_within(AGE_MAX_NS);
             }
         }
@@ -184,7 +192,8 @@ impl Uring {
         self.backlog.push_back(entry);
     }
 
-    /// Returns the submission entry of an operation: by its registered buffer, if it has one.
+    /// Returns the submission entry of an operation. If its buffer is registered, the entry uses
+    /// that.
     #[inline]
     fn entry(&mut self, op: &Op) -> Entry {
         match *op {
@@ -198,7 +207,8 @@ impl Uring {
         }
     }
 
-    /// Returns whether the kernel has pinned these bytes already.
+    /// Returns whether the kernel has pinned these bytes in advance. The first call for bytes of
+    /// the arena registers the arena.
     #[inline]
     fn knows(&mut self, buf: *const u8, len: usize) -> bool {
         arena::holds(buf, len)
@@ -222,14 +232,14 @@ impl Uring {
     }
 
     fn push_now(&mut self, entry: &Entry) -> bool {
-        // SAFETY: Frozen Buffer: a flight keeps the operation until the kernel's answer to this
-        // entry, or the entry has no buffer.
+        // SAFETY: Frozen Buffer: the operation is kept in `flights` until the kernel has answered
+        // this entry; or the entry has no buffer.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
-    /// Enters the kernel: flushes the queue and the backlog, runs deferred work and waits for
-    /// `want` completions at most this long. Returns early on a signal or if the kernel is short of
-    /// memory; entries that were not taken stay queued.
+    /// Enters the kernel: flushes the queue and the backlog, runs deferred work, and waits at most
+    /// this long for `want` completions. Returns early after a signal or if the kernel is short of
+    /// memory. Entries that the kernel did not take stay queued.
     fn enter(&mut self, want: u32, timeout_ns: Option<u64>) {
         let ts = timeout_ns
             .map(|ns| Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32));
@@ -244,10 +254,10 @@ impl Uring {
                 self.backlog.pop_front();
             }
             let before = self.ring.submission().len();
-            // Waits only with the last batch.
+            // Only the call with the last batch waits.
             let want = if self.backlog.is_empty() { want } else { 0 };
             let flags = self.enter_flags.bits();
-            // SAFETY: Plain Call: `args` and the time it points to are borrowed for the call.
+            // SAFETY: Plain Call: `args` and the time that it points to are borrowed for the call.
             let entered =
                 unsafe { self.ring.submitter().enter(before as u32, want, flags, Some(&args)) };
             let stuck = entered.is_err_and(|error| self.is_stuck(&error));
@@ -260,14 +270,17 @@ impl Uring {
         }
     }
 
-    /// Sorts the errors of `io_uring_enter`: returns true if the kernel took nothing for now.
+    /// Handles an error of `io_uring_enter`. Returns true if the kernel could take no entry for
+    /// now.
     #[cold]
     fn is_stuck(&self, error: &io::Error) -> bool {
         match error.raw_os_error() {
             Some(libc::ETIME | libc::EINTR) => false,
-            // The overflow list is not empty: the caller drains the completion queue and returns.
+            // The kernel has completions that do not fit into the queue. The caller drains the
+            // queue and returns.
             Some(libc::EBUSY) => true,
-            // Short of memory: give it back to the system for a moment instead of spinning.
+            // The kernel is short of memory. The thread sleeps for a moment instead of trying at
+            // once.
             Some(libc::EAGAIN | libc::ENOMEM) => {
                 std::thread::sleep(Duration::from_micros(100));
                 true
@@ -278,10 +291,11 @@ impl Uring {
         }
     }
 
-    /// Returns whether only the kernel can make progress: deferred or overflowed completions, or a
-    /// flush.
+    /// Returns whether the kernel must be entered: it has deferred or overflowed completions, or a
+    /// flush is due.
     fn must_enter(&mut self) -> bool {
-        // Without its destructor the borrowed queue writes nothing back: loads only.
+        // `ManuallyDrop`, because the queue's destructor would write to shared memory. This only
+        // loads.
         let sq = ManuallyDrop::new(self.ring.submission());
         sq.taskrun() || sq.cq_overflow() || self.flush_due()
     }
@@ -291,7 +305,7 @@ impl Uring {
         self.queued >= BATCH || (self.queued > 0 && (self.looks >= PATIENCE || old()))
     }
 
-    /// Takes everything out of the completion queue.
+    /// Takes all completions out of the completion queue, and all others that have arrived.
     fn drain(&mut self, out: &mut Vec<Done>) {
         loop {
             let next = self.ring.completion().next();
@@ -322,7 +336,7 @@ impl Uring {
         };
         let again = match flight.polling {
             true => result >= 0,
-            // EINTR: a signal, or a cancellation, met a helper thread of the kernel.
+            // EINTR: a signal or a cancellation interrupted a worker thread of the kernel.
             false => would_block || result == -libc::EINTR,
         };
         if !again {
@@ -371,14 +385,14 @@ impl Driver for Uring {
             return;
         };
         if !std::mem::replace(&mut flight.cancelled, true) {
-            // Queued behind the operation itself, so the kernel finds it.
+            // Queued after the operation itself, so that the kernel finds the operation.
             self.push(opcode::AsyncCancel::new(token).build().user_data(CANCEL));
         }
     }
 
     fn ready(&mut self) -> bool {
         self.looks += u32::from(self.queued > 0);
-        // Without its destructor the borrowed queue writes nothing back: loads only.
+        // As in `must_enter`: without the destructor this only loads.
         !ManuallyDrop::new(self.ring.completion()).is_empty()
             || self.chores.has_news()
             || !self.finished.is_empty()
@@ -421,8 +435,8 @@ impl Driver for Uring {
 }
 
 impl Drop for Uring {
-    /// Cancels what is in flight and waits for it: the kernel may write into its buffers until
-    /// then.
+    /// Cancels all operations that were submitted, and waits for them, because the kernel may write
+    /// into their buffers until they complete.
     fn drop(&mut self) {
         assert!(
             crate::os::thread_number() == self.owner || self.flights.is_empty(),
@@ -439,7 +453,7 @@ impl Drop for Uring {
     }
 }
 
-/// Opens a ring with the best flags that the kernel takes, from the mode `first` on.
+/// Opens a ring with the best flags that the kernel accepts, beginning with mode number `first`.
 fn open_ring(first: usize) -> io::Result<(IoUring, &'static str)> {
     type Setup = fn(&mut Builder) -> &mut Builder;
     const MODES: [(&str, Setup); 3] = [
@@ -457,7 +471,8 @@ fn open_ring(first: usize) -> io::Result<(IoUring, &'static str)> {
         setup(&mut builder).setup_cqsize(CQ_ENTRIES).setup_clamp().dontfork();
         match builder.build(SQ_ENTRIES) {
             Ok(ring) => return Ok((ring, mode)),
-            // EINVAL: the kernel does not know a flag. Any other error is the same for all flags.
+            // EINVAL: the kernel does not support a flag. Any other error would be the same for all
+            // flags.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = Some(error),
             Err(error) => return Err(reason(&error)),
         }
@@ -465,7 +480,7 @@ fn open_ring(first: usize) -> io::Result<(IoUring, &'static str)> {
     Err(refused.map_or_else(|| io::ErrorKind::Unsupported.into(), |error| reason(&error)))
 }
 
-/// Returns in words why the kernel gave no ring.
+/// Returns an error that says in words why the kernel refused a ring.
 fn reason(error: &io::Error) -> io::Error {
     let why = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has none, or a filter hides it",
@@ -477,7 +492,7 @@ fn reason(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{why}: {error}"))
 }
 
-/// Returns whether the ring can do what this driver needs: Linux 5.13.
+/// Returns an error if the ring cannot do what this driver needs. Linux 5.13 can.
 fn check(ring: &IoUring) -> io::Result<()> {
     let no = |what: &str| Err(io::Error::new(io::ErrorKind::Unsupported, format!("lacks {what}")));
     let can = ring.params();
@@ -507,16 +522,16 @@ fn check(ring: &IoUring) -> io::Result<()> {
     needed.iter().find(|&&(_, code)| !probe.is_supported(code)).map_or(Ok(()), |(op, _)| no(op))
 }
 
-/// Returns the poll that replaces an operation whose side is not ready.
+/// Returns a poll for the side of the descriptor that the operation needs.
 fn poll_entry(op: &Op) -> Entry {
     let events = call::poll_events(op.side()) as u32;
     opcode::PollAdd::new(Fd(op.fd()), events).build()
 }
 
-/// Returns the submission entry of an operation whose buffer the kernel looks up.
+/// Returns the submission entry of an operation whose buffer is not registered.
 fn entry(op: &Op) -> Entry {
     const QUIET: i32 = libc::MSG_NOSIGNAL;
-    // Longer than the kernel moves in one call: shorten, as the system calls do.
+    // Longer than the kernel transfers in one call. Shortened, as the system calls do.
     let clip = |len: usize| u32::try_from(len).unwrap_or(i32::MAX as u32);
     match *op {
         Op::PollIn { .. } | Op::PollOut { .. } => poll_entry(op),

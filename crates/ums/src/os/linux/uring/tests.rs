@@ -1,5 +1,5 @@
-//! Behaviour that the present kernel does not show by itself: answers of older ones, put in by
-//! hand.
+//! Tests of behaviour that the present kernel does not show by itself. They simulate the answers of
+//! older kernels.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": each test keeps its buffers to the end.
 
@@ -9,7 +9,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::*;
 
-/// Returns a ring and a pipe; `None`, and a message, if the system has no ring.
+/// Returns a ring and a pipe. If the system has no ring, prints a message and returns `None`.
 fn ring() -> Option<(Uring, OwnedFd, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     match Uring::new() {
@@ -31,7 +31,7 @@ fn flight(op: Op, polling: bool) -> Flight {
     Flight { op: unsafe { LiveOp::of(op) }, polling, cancelled: false }
 }
 
-/// Puts a read in flight to which the kernel has just answered `-EAGAIN`.
+/// Adds a read to which the kernel has just answered `-EAGAIN`.
 fn refuse(ring: &mut Uring, token: u64, op: Op) {
     ring.flights.insert(token, flight(op, false));
     let mut out = Vec::new();
@@ -70,7 +70,8 @@ fn a_cancel_between_the_poll_and_the_next_try_counts() {
     let Some((mut ring, reader, _writer)) = ring() else { return };
     let mut buf = [0; 8];
     let op = read_op(&reader, &mut buf);
-    // The poll has completed, its completion is not reaped yet, and the cancellation finds nothing.
+    // The poll has completed and its completion is not reaped yet, so the cancellation finds
+    // nothing.
     ring.flights.insert(1, flight(op, true));
     ring.cancel(1);
     let mut out = Vec::new();
@@ -123,7 +124,7 @@ fn an_old_entry_is_flushed_at_the_first_look() {
     ring.wait(Some(0), &mut out);
     rustix::io::write(&writer, b"abc").unwrap();
     let mut buf = [0; 8];
-    // SAFETY: Frozen Buffer: `buf` is used again after the completion.
+    // SAFETY: Frozen Buffer: `buf` is used again only after the completion.
     let op = unsafe { LiveOp::of(read_op(&reader, &mut buf)) };
     let _ = ring.submit(1, op);
     std::thread::sleep(Duration::from_millis(1));
@@ -132,7 +133,7 @@ fn an_old_entry_is_flushed_at_the_first_look() {
     assert_eq!(out, [Done { token: 1, result: 3 }]);
 }
 
-/// A file of 8192 bytes, open for reading and writing, and already without a name.
+/// Returns a file of 8192 bytes, open for reading and writing, whose name was removed already.
 fn file() -> std::fs::File {
     let path = std::env::temp_dir().join(format!("ums-uring-{:?}", std::thread::current().id()));
     let mut options = std::fs::OpenOptions::new();
@@ -142,11 +143,11 @@ fn file() -> std::fs::File {
     file
 }
 
-/// Writes a page of sevens at 4096 and reads it back, both with this buffer.
+/// Writes a page of sevens at position 4096 and reads it back, both with this buffer.
 fn write_and_read_back(ring: &mut Uring, file: &std::fs::File, buf: &mut [u8]) {
     buf.fill(7);
     let (fd, offset) = (file.as_raw_fd(), 4096);
-    // SAFETY: Frozen Buffer: waited for before it is looked at.
+    // SAFETY: Frozen Buffer: `buf` is used again only after the completion.
     let op = unsafe { LiveOp::write(fd, buf, offset).untied() };
     let _ = ring.submit(1, op);
     assert_eq!(wait_for_one(ring), Done { token: 1, result: 4096 });
@@ -160,7 +161,8 @@ fn write_and_read_back(ring: &mut Uring, file: &std::fs::File, buf: &mut [u8]) {
 
 fn piece() -> &'static mut [u8] {
     let start = arena::carve(4096).expect("there is room");
-    // SAFETY: Frozen Buffer: a piece is the caller's without end, and all zero.
+    // SAFETY: Frozen Buffer: a piece belongs to the caller for the rest of the process, and is
+    // zeroed.
     unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), 4096) }
 }
 

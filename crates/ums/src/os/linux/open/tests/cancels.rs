@@ -1,4 +1,4 @@
-//! Cancelled operations: one completion each, in every case.
+//! Tests of cancelled operations: each completes exactly once, in every case.
 
 use super::*;
 
@@ -39,7 +39,7 @@ pub fn each_kind_of_operation_can_be_cancelled(mut rig: Rig) {
             assert_eq!(rig.take(token as u64), -libc::ECANCELED, "{op:?}, flushed: {flushed}");
         }
     }
-    // All together, in one turn.
+    // All of them are cancelled together, in one turn.
     for (token, op) in ops.into_iter().enumerate() {
         rig.submit(token as u64, op);
     }

@@ -1,4 +1,5 @@
-//! Operations that drivers hand to the file helpers: calls, and without a ring, files.
+//! Tests of operations that drivers hand to the file helpers: calls, and file operations without a
+//! ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -7,7 +8,7 @@ use std::thread::{self, ThreadId};
 use super::*;
 use crate::os::lock::Lock;
 
-/// As many calls as there can be helpers.
+/// The number of calls that occupy all helpers of a pool.
 const BLOCKERS: usize = crate::os::linux::helpers::HELPERS_MAX as usize;
 
 fn is_sync(rig: &Rig) -> bool {
@@ -46,13 +47,13 @@ pub fn many_calls_each_come_back_once(mut rig: Rig) {
     rig.finish();
 }
 
-/// A chore that is cancelled in time never begins; and calls that hang keep no file from being
-/// read.
+/// A chore that is cancelled before it begins never begins, and calls that hang do not prevent
+/// reads of files.
 pub fn a_call_that_has_not_begun_never_begins_when_cancelled(mut rig: Rig) {
     if is_sync(&rig) {
         return; // There they end at submission.
     }
-    // Two of these would wait for each other's helpers.
+    // Two tests of this kind at the same time would wait for each other's helpers.
     static ALL_HELPERS: Lock<()> = Lock::new(());
     let _mine = ALL_HELPERS.lock();
     let (begun, open) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -119,7 +120,7 @@ pub fn a_file_is_not_read_by_its_submitter(mut rig: Rig) {
     std::io::Write::write_all(&mut &file, b"0123456789").unwrap();
     let fd = file.as_raw_fd();
     let mut buf = [0; 4];
-    // SAFETY: Frozen Buffer: `buf` is used again after the completion.
+    // SAFETY: Frozen Buffer: `buf` is used again only after the completion.
     let op = unsafe { LiveOp::read(fd, &mut buf, 3).untied() };
     match rig.io.submit(1, op) {
         Submitted::Done(result) => assert!(is_sync(&rig) && result == 4),

@@ -1,7 +1,8 @@
-//! Children under a system call filter: what is denied, and what is not called at all.
+//! Tests in child processes under a system call filter: what happens if a call is denied, and which
+//! calls are not made at all.
 //!
-//! A test runs its own binary again, asking for itself alone; the child sets the filter and does
-//! the work.
+//! A test starts its own binary again, with only itself selected. The child sets the filter and
+//! does the work.
 
 use std::process::Command;
 
@@ -9,12 +10,12 @@ use super::*;
 
 const CHILD: &str = "UMS_TEST_CHILD";
 
-/// Returns whether this process is the child that test `name` started.
+/// Returns whether this process is the child that the test `name` started.
 fn is_child(name: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|child| child == name)
 }
 
-/// Runs test `name` in a child; returns its output, and whether it ended successfully.
+/// Runs the test `name` in a child. Returns its output, and whether it was successful.
 fn run_child(name: &str, env: &[(&str, &str)]) -> (String, bool) {
     let path = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
     let output = Command::new(std::env::current_exe().unwrap())
@@ -32,7 +33,8 @@ const fn step(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Filters this thread: system call `number` gets `hit`, every other one `miss`.
+/// Sets a filter for this thread: system call `number` gets the action `hit`, every other one
+/// `miss`.
 fn filter(number: libc::c_long, hit: u32, miss: u32) {
     let mut program = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // The number comes first.
@@ -135,7 +137,7 @@ fn looking_at_nothing_makes_no_system_call_u59() {
             io.reap(&mut done);
         }
     }
-    // SAFETY: Plain Call: ends the process at once; nothing is left to clean up in this child.
+    // SAFETY: Plain Call: ends the process immediately; this child has nothing to clean up.
     unsafe { libc::_exit(wrong.min(1)) }
 }
 

@@ -1,8 +1,8 @@
-//! One suite for all drivers: each behaviour is a function, run on io_uring in each of its
-//! modes, on epoll in both of its manners, and on the synchronous driver.
+//! One test suite for all drivers. Each behaviour is a function that runs on io_uring in each of
+//! its modes, on epoll with and without adopted descriptors, and on the synchronous driver.
 //!
-//! `sockets` moves bytes, `cancels` cancels operations, `waits` is about time and wakes,
-//! `chores` is about files and calls, `denied` runs children under a system call filter.
+//! `sockets` moves bytes, `cancels` cancels operations, `waits` tests time and wake-ups, `chores`
+//! tests files and calls, `denied` runs child processes under a system call filter.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": each test keeps its buffers to the end.
 
@@ -23,14 +23,14 @@ use super::*;
 use crate::os::driver::{CURRENT, Done, LiveOp, Op, Submitted};
 use crate::os::linux::owned::{self, Kind};
 
-/// A driver under test, and what it has delivered.
+/// A driver under test, and the completions that it has delivered.
 struct Rig {
     io: Box<dyn Driver>,
     adopt: bool,
     done: Vec<Done>,
 }
 
-/// A descriptor of a test, adopted if the rig says so.
+/// A descriptor of a test. It is adopted if the rig asks for that.
 struct Sock {
     fd: OwnedFd,
     adopted: bool,
@@ -49,7 +49,7 @@ impl Sock {
         self.fd.as_raw_fd()
     }
 
-    /// Closes the file and gives its number to another one.
+    /// Closes the file and gives its number to another file.
     fn replace(&mut self, other: &Sock) {
         if self.adopted {
             owned::release(self.raw());
@@ -89,8 +89,8 @@ impl Sock {
 }
 
 impl Rig {
-    /// Returns a ring with the flags of this mode; `None`, and a message, if the system has no
-    /// ring.
+    /// Returns a ring with the flags of this mode. If the system has no ring, prints a message and
+    /// returns `None`.
     fn ring(mode: usize) -> Option<Rig> {
         match Uring::with_modes_from(mode) {
             Ok(ring) => Some(Rig { io: Box::new(ring), adopt: false, done: Vec::new() }),
@@ -137,7 +137,8 @@ impl Rig {
         self.own(fd, Kind::Stream)
     }
 
-    /// Submits; a completion on the spot is noted like a later one. The tests' buffers outlive it.
+    /// Submits an operation. An immediate completion is recorded like a later one. The test keeps
+    /// the buffers until then.
     fn submit(&mut self, token: u64, op: Op) {
         let before = self.io.pending();
         // SAFETY: Frozen Buffer: each test keeps its buffers until it has taken the completion.
@@ -148,7 +149,7 @@ impl Rig {
         }
     }
 
-    /// Waits for the completion of a token and takes it.
+    /// Waits for the completion of a token, and removes it from the record.
     fn take(&mut self, token: u64) -> i32 {
         let start = Instant::now();
         loop {
@@ -165,7 +166,7 @@ impl Rig {
         self.take(token)
     }
 
-    /// Asserts that nothing has completed, looking for a little while.
+    /// Asserts that nothing completes within a few milliseconds.
     fn quiet(&mut self) {
         for _ in 0..3 {
             self.io.wait(Some(2_000_000), &mut self.done);
@@ -173,7 +174,7 @@ impl Rig {
         assert_eq!(self.done, [], "nothing may complete here");
     }
 
-    /// Asserts that every operation has completed once, and no more.
+    /// Asserts that every operation has completed exactly once.
     fn finish(mut self) {
         assert_eq!(self.io.pending(), 0);
         self.quiet();

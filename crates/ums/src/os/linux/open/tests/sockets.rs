@@ -1,4 +1,4 @@
-//! Bytes through sockets, pipes and files.
+//! Tests that move bytes through sockets, pipes and files.
 
 use std::io::Seek;
 use std::os::fd::FromRawFd;
@@ -15,7 +15,7 @@ pub fn tcp_connects_accepts_and_echoes_u57(mut rig: Rig) {
     assert_eq!(rig.run(2, connect_op(&client, &addr)), 0);
     let accepted = rig.take(1);
     assert!(accepted >= 0);
-    // SAFETY: Contract: the accept just returned this descriptor to us alone.
+    // SAFETY: Contract: the accept has just returned this descriptor, to this test alone.
     let server = rig.own(unsafe { OwnedFd::from_raw_fd(accepted) }, Kind::Stream);
     for round in 0..100u8 {
         let (mut at_server, mut at_client) = ([0; 64], [0; 64]);
@@ -55,7 +55,7 @@ pub fn polls_tell_readable_writable_and_hang_up(mut rig: Rig) {
     for token in 5..8 {
         assert!(rig.run(token, a.poll_in()) > 0, "a hung up socket stays readable");
     }
-    // A pipe without a writer is hung up and not readable.
+    // A pipe without a writer reports a hang-up, and is not readable.
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
     rig.submit(8, Op::PollIn { fd: reader.as_raw_fd() });
     rig.quiet();
@@ -156,13 +156,13 @@ pub fn a_reused_number_is_the_new_descriptor(mut rig: Rig) {
         b.write(b"x");
         assert!(rig.take(1) > 0);
         if round % 2 == 0 {
-            // A poll taken back leaves a registration behind, too.
+            // A cancelled poll leaves a registration behind, too.
             a.read().unwrap();
             rig.submit(2, a.poll_in());
             rig.io.cancel(2);
             assert_eq!(rig.take(2), -libc::ECANCELED);
         }
-        // Both are closed here, and the next round gets the same numbers.
+        // Both sockets are closed here, and the next round gets the same numbers.
     }
     rig.finish();
 }
@@ -174,7 +174,7 @@ pub fn a_replaced_descriptor_is_told_from_its_twin(mut rig: Rig) {
         rig.quiet();
         rig.io.cancel(1);
         assert_eq!(rig.take(1), -libc::ECANCELED);
-        // The number goes to another file, while the old one may live on in a duplicate.
+        // The number is given to another file, while a duplicate may keep the old file open.
         let twin = twin_lives.then(|| a.fd.try_clone().unwrap());
         let (c, d) = rig.pair();
         a.replace(&c);
@@ -186,8 +186,8 @@ pub fn a_replaced_descriptor_is_told_from_its_twin(mut rig: Rig) {
         assert!(rig.take(2) > 0);
         drop(twin);
     }
-    // Against the rules: an operation still waits when its descriptor is replaced. It completes
-    // once, and does not disturb the operation on the new file.
+    // This breaks the rules: an operation still waits when its descriptor is replaced. It must
+    // complete once, and must not disturb the operation on the new file.
     let (mut a, _b) = rig.pair();
     let (c, d) = rig.pair();
     rig.submit(1, a.poll_in());
@@ -214,7 +214,7 @@ pub fn a_peers_reset_ends_the_read(mut rig: Rig) {
     let mut buf = [0; 8];
     rig.submit(1, client.recv(&mut buf));
     rig.quiet();
-    // A zero linger time makes the close a reset.
+    // A linger time of zero makes the close a reset.
     rustix::net::sockopt::set_socket_linger(&server, Some(Duration::ZERO)).unwrap();
     drop(server);
     assert_eq!(rig.take(1), -libc::ECONNRESET);
@@ -250,7 +250,7 @@ fn message(iov: &mut [libc::iovec]) -> libc::msghdr {
 }
 
 pub fn pipelined_datagrams_are_all_received(mut rig: Rig) {
-    // A datagram shorter than the buffer says nothing about the next one.
+    // A datagram that is shorter than the buffer does not mean that no other datagram is there.
     let (a, b) = rig.pair_of(SocketType::DGRAM, Kind::Other);
     let mut buf = [0; 64];
     rig.submit(0, a.recv(&mut buf));
@@ -300,7 +300,7 @@ pub fn a_big_transfer_arrives_whole(mut rig: Rig) {
 }
 
 pub fn the_end_after_the_last_bytes_is_seen(mut rig: Rig) {
-    // Bytes and end arrive together, before the first read, so no edge follows it.
+    // Data and end arrive together, before the first read, so no edge follows the read.
     let (a, b) = rig.pair();
     let mut buf = [0; 64];
     rig.submit(1, a.poll_in());
@@ -312,7 +312,7 @@ pub fn the_end_after_the_last_bytes_is_seen(mut rig: Rig) {
     assert_eq!(rig.run(3, a.recv(&mut buf)), 0);
     assert!(rig.run(4, a.poll_in()) > 0);
 
-    // The end comes after the bytes were reported and before they are read.
+    // The end arrives after the data was reported and before it is read.
     let (a, b) = rig.pair();
     rig.submit(5, a.poll_in());
     b.write(b"bye");

@@ -1,4 +1,4 @@
-//! Time, wakes and large numbers.
+//! Tests of time, wake-ups and large numbers of operations.
 
 use super::*;
 use crate::os::lock::Lock;
@@ -33,7 +33,8 @@ pub fn a_wake_from_another_thread_ends_the_wait_u74(mut rig: Rig) {
             while !woken.load(Ordering::SeqCst) {
                 rig.io.wait(None, &mut rig.done);
             }
-            // The wait may have ended early and seen the flag: then the wake is still under way.
+            // The wait may have returned early and seen the flag. Then the wake-up is still to
+            // come.
         });
         rig.io.wait(Some(1_000_000), &mut rig.done);
         assert_eq!(rig.done, [], "a wake is no completion");
@@ -47,7 +48,7 @@ pub fn a_wake_before_the_wait_is_kept(mut rig: Rig) {
     for round in 0..100 {
         waker.wake();
         if round % 2 == 0 {
-            // A look in between does not consume it.
+            // A `reap` in between does not consume the wake-up.
             std::thread::sleep(Duration::from_micros(100));
             rig.io.reap(&mut rig.done);
         }
@@ -63,7 +64,8 @@ pub fn a_wake_before_the_wait_is_kept(mut rig: Rig) {
 }
 
 pub fn many_wakes_end_many_waits(mut rig: Rig) {
-    // Ping-pong with a thread that wakes only after it has seen the answer to the last wake.
+    // Ping-pong with a thread that wakes the driver only after it has seen the answer to its last
+    // wake.
     let waker = rig.io.waker();
     let (ping, pong) = (AtomicBool::new(false), AtomicBool::new(true));
     std::thread::scope(|scope| {
@@ -128,7 +130,7 @@ pub fn a_busy_scheduler_sees_completions_without_waiting_u62(mut rig: Rig) {
 }
 
 pub fn nine_thousand_polls_all_complete(mut rig: Rig) {
-    // One driver at a time, so that the process has descriptors enough.
+    // Only one test at a time opens so many descriptors, because the process has a limit.
     static TURN: Lock<()> = Lock::new(());
     let _turn = TURN.lock();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -154,7 +156,7 @@ pub fn nine_thousand_polls_all_complete(mut rig: Rig) {
 }
 
 pub fn a_hundred_thousand_operations_lose_none(mut rig: Rig) {
-    // The completion queue is far smaller, so this is also the test of its overflow.
+    // The completion queue is far smaller, so this also tests its overflow.
     let count: u64 = if rig.io.name() == "sync" { 2_000 } else { 100_000 };
     let (a, b) = rig.pair();
     for token in 0..count {
