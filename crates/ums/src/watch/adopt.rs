@@ -13,13 +13,14 @@ use crate::os::linux::perf::Attr;
 use crate::os::linux::plain::{self, FdSlot};
 
 thread_local! {
-    /// Without a destructor: they are closed after destructors of thread-locals have run.
+    /// The perf events of the calling thread. They have no destructor, because they must stay open
+    /// until all destructors of thread-locals have run.
     static EVENTS: [FdSlot; 3] = const { [const { FdSlot::new() }; 3] };
 }
 
 impl Watched {
-    /// Makes the calling thread a watched one, with this record. The thread is inside the library
-    /// until its word says otherwise.
+    /// Makes the calling thread a watched one, with this record. The thread counts as inside the
+    /// library until `Word::leave`.
     ///
     /// # Errors
     /// The events of the mechanism could not be opened.
@@ -38,7 +39,8 @@ impl Watched {
             }
             Mechanism::Breakpoint => {
                 events = self.breakpoint.attach()?.map(Some);
-                // Beyond the limit of locked memory there is no ring; the state file serves then.
+                // If the limit of locked memory is reached, there is no ring; the state file is
+                // read instead.
                 let ring = Attr::notify().open().and_then(|event| self.ring.map(&event));
                 self.has_ring.store(ring.is_ok(), Ordering::Release);
                 self.state_file.open(tid)?;
@@ -53,7 +55,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Ends the watch of the calling thread, which is inside the library.
+    /// Ends the watch of the calling thread. The thread must be inside the library.
     pub fn abandon(&'static self) {
         debug_assert!(self.word.in_runtime());
         thread::end_me();
@@ -70,19 +72,19 @@ impl Watched {
     }
 }
 
-/// Prepares the process, once: looks up the functions behind interposed ones, and makes the one
-/// thread of a forked child an ordinary one.
+/// Prepares the process, once: looks up the C library's functions behind the interposed ones, and
+/// makes sure that the one thread of a forked child is not a watched thread.
 pub(crate) fn prepare() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // Before a signal handler needs one of them.
+        // This must be done before a signal handler needs one of these functions.
         calls::find_all();
         leave_at_fork();
     });
 }
 
-/// Makes the thread of a forked child an ordinary one from now on: neither the events nor the
-/// thread that would resume it exist in the child.
+/// Makes the one thread of a forked child an ordinary thread. In the child neither the perf events
+/// exist nor the thread that would set the event which the thread waits on at its gate.
 fn leave_at_fork() {
     extern "C" fn forget() {
         thread::forget_me();

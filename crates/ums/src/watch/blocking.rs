@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             certain to block                      unknown
-//! seated      gives its place up, call, gate        mode CALL, call, gate if the place was taken
+//! seated      gives its place up, call, gate        mode CALL, call, gate if the place was revoked
 //! hosted      leaves its host without a place,      leaves its host with its place, then as seated
 //!             call, gate
 //! ```
@@ -14,8 +14,8 @@ use super::thread::{Watched, gate_handler};
 use crate::os::entry;
 
 impl Watched {
-    /// Own thread: runs an interposed call that may block. If the call is certain to block, the
-    /// thread gives its place up first.
+    /// Called by the thread itself: runs an interposed call that may block. If the call is certain
+    /// to block, the thread gives its place up first.
     pub(super) fn call<R>(
         &'static self,
         blocks: impl FnOnce() -> Blocks,
@@ -44,33 +44,34 @@ impl Watched {
         result
     }
 
-    /// Own thread, which has given its place up and whose word says so: makes the call, and passes
-    /// the gate after it.
+    /// Called by the thread itself, after it has given its place up and its word says REVOKED:
+    /// makes the call, and passes the gate after it.
     fn call_without_place<R>(&'static self, call: impl FnOnce() -> R) -> R {
         let result = call();
-        // A trap on the way out of the call may have been the gate already.
+        // A SIGTRAP at the end of the call may have been the gate already.
         if !self.word.pass() {
             keep_errno(|| self.gate_outside(true));
         }
         result
     }
 
-    /// Own thread, in user code: gives its place up. From then on the thread is as one that lost
-    /// its place.
+    /// Called by the thread itself, in user code: gives its place up. From then on the thread is in
+    /// the same state as a thread whose place was revoked.
     ///
-    /// This is done inside the library: a trap that found the place lost before its owner was told
-    /// would wait at the gate forever.
+    /// This is done inside the library, because a SIGTRAP passes no gate there. Otherwise the
+    /// handler could find the place lost before the place's owner has been notified, and would wait
+    /// at the gate forever.
     fn give_up_place(&'static self) {
         self.enter_library();
         self.vacate_place();
         self.word.lose();
     }
 
-    /// Own thread, hosted and in user code: runs an interposed call.
+    /// Called by the thread itself, hosted and in user code: runs an interposed call.
     pub(super) fn call_of_hosted<R>(&'static self, blocks: Blocks, call: impl FnOnce() -> R) -> R {
         match blocks {
             Blocks::Unlikely => call(),
-            // It holds up the host.
+            // The thread must stay on its host, so the call holds up the host.
             _ if !gate_handler().may_leave_host() => call(),
             Blocks::Certain => {
                 gate_handler().leave_host(true);

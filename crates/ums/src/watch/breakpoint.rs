@@ -1,21 +1,23 @@
-//! The unprivileged gate: a breakpoint where a blocked thread's user code resumes.
+//! The gate of the mechanism that needs no privilege: a breakpoint at the instruction where a
+//! blocked thread will resume user code.
 //!
-//! Every watched thread has a disabled breakpoint event on itself that sends SIGTRAP. A thread that
-//! finds it blocked reads from the state file where it will resume, moves the breakpoint there and
-//! enables it, checks that the thread is still blocked, and only then takes its place away. From
-//! that check on, the thread's way back into user code leads over the breakpoint, so its gate is
-//! certain (R3).
+//! Every watched thread has a perf event on itself for a breakpoint that sends SIGTRAP; the event
+//! is disabled at first. A watcher or the watchdog that finds the thread blocked does four things:
+//! it reads from the state file where the thread will resume, moves the breakpoint there and
+//! enables it, checks that the thread is still blocked, and only then takes its place away. After
+//! that check the thread cannot return to user code without hitting the breakpoint, so it always
+//! passes its gate (R3).
 //!
 //! After a page fault a thread resumes at the instruction that faulted, where the processor skips
 //! breakpoints once. So there are two more events, which send SIGTRAP at the end of a fault. One is
 //! for faults that had to wait for a disk, and is always enabled. The other is for all other
-//! faults, which may have waited for another thread of the process, and is enabled with the
-//! breakpoint. A thread that waits for the address space's own lock passes none of them, and keeps
-//! its place.
+//! faults, which may have waited for another thread of the process, and is enabled together with
+//! the breakpoint. A thread that waits for the address space's own lock triggers none of the three
+//! events, so it keeps its place.
 //!
-//! A breakpoint may be moved or disabled after its thread has ended and its descriptor's number
-//! means something else. These requests are understood by perf events only; a thread that is given
-//! a breakpoint by mistake passes its gate and continues.
+//! A breakpoint may be moved or disabled after its thread has ended, when the number of its
+//! descriptor may mean another file. Only perf events understand these requests. If the number now
+//! means the breakpoint of another watched thread, that thread passes its gate once and continues.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -30,10 +32,10 @@ use crate::os::linux::perf::{
 #[derive(Debug)]
 pub(super) struct Breakpoint {
     fd: AtomicI32,
-    /// The event for faults that are not counted as major.
+    /// The event for faults that are not counted as major, that is, that did not wait for a disk.
     faults: AtomicI32,
     armed: AtomicBool,
-    /// A thread is moving it.
+    /// Another thread is moving the breakpoint.
     locked: AtomicBool,
 }
 
@@ -66,8 +68,8 @@ impl Breakpoint {
         }
     }
 
-    /// Opens its events on the calling thread, and returns their descriptors, which that thread
-    /// keeps.
+    /// Opens the events on the calling thread. Returns their descriptors, which that thread must
+    /// keep open.
     pub fn attach(&self) -> io::Result<[OwnedFd; 3]> {
         let somewhere = Breakpoint::new as fn() -> Breakpoint as usize as u64;
         let breakpoint = attr(somewhere).open()?;
@@ -80,27 +82,28 @@ impl Breakpoint {
         Ok([breakpoint, major, minor])
     }
 
-    /// Own thread, about to close the descriptors: forgets them.
+    /// Called by the thread itself, before it closes the descriptors: forgets them.
     pub fn detach(&self) {
         self.fd.store(-1, Ordering::Release);
         self.faults.store(-1, Ordering::Release);
     }
 
-    /// Any thread but its own: returns the right to move it, if no other thread has that. Never
-    /// waits.
+    /// Called by any thread but the watched one: returns the right to move the breakpoint, or
+    /// `None` if another thread has it. Never waits.
     pub fn lock(&self) -> Option<Moving<'_>> {
-        // Not `then_some`, which would make one needlessly, and by its drop release the right of
-        // another thread.
+        // Not `then_some`: that would make a `Moving` in every case, and dropping the needless one
+        // would release the right of the other thread.
         (!self.locked.swap(true, Ordering::Acquire)).then(|| Moving(&self.locked))
     }
 
-    /// Own thread: returns whether it has one.
+    /// Called by the thread itself: returns whether it has a breakpoint event.
     pub fn is_attached(&self) -> bool {
         self.fd.load(Ordering::Relaxed) >= 0
     }
 
-    /// Called with the right to move it: enables it at this address, where its thread resumes after
-    /// a call or (`in_fault`) a fault. Returns whether that succeeded.
+    /// Moves the breakpoint to this address and enables it. The caller has the right to move it.
+    /// The thread resumes at that address after a call, or after a fault if `in_fault`. Returns
+    /// whether all of that succeeded.
     pub fn arm(&self, address: u64, in_fault: bool) -> bool {
         let fd = self.fd.load(Ordering::Acquire);
         self.armed.store(true, Ordering::SeqCst);
@@ -109,19 +112,19 @@ impl Breakpoint {
         (!in_fault || perf::enable(faults)) && attr.replace(fd) && perf::enable(fd)
     }
 
-    /// Called with the right to move it, if it was not needed: disables it.
+    /// Disables a breakpoint that was armed and is not needed. The caller has the right to move it.
     ///
-    /// It does so whatever `armed` says: the thread may have been at a gate, and have disabled the
-    /// breakpoint there, after [`Breakpoint::arm`] set `armed` and before it enabled the
-    /// breakpoint. `armed` is cleared last: until then a thread that hits the breakpoint disables
-    /// it itself.
+    /// The events are disabled even if `armed` is already false. The thread may have cleared
+    /// `armed` and disabled the breakpoint at a gate after [`Breakpoint::arm`] set `armed` and
+    /// before it enabled the breakpoint. `armed` is cleared last, so that until then a thread that
+    /// hits the breakpoint disables it itself.
     pub fn withdraw(&self) {
         self.disable();
         self.armed.store(false, Ordering::SeqCst);
     }
 
-    /// Own thread, at its gate: disables it if it is enabled. `armed` is cleared first: a thread
-    /// that enables the breakpoint after that withdraws it.
+    /// Called by the thread itself, at its gate: disables the breakpoint if it is enabled. `armed`
+    /// is cleared first: another thread that enables the breakpoint after that withdraws it itself.
     pub fn disarm_own(&self) {
         if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
             self.disable();
@@ -163,7 +166,8 @@ mod tests {
         };
         super::super::trap::install();
         assert!(breakpoint.arm(visited as extern "C" fn() -> u64 as usize as u64, false));
-        // As if its thread had been at a gate after `arm` set `armed`, and before it enabled it.
+        // The state that results if the thread passed a gate after `arm` set `armed`, and before
+        // `arm` enabled the breakpoint.
         breakpoint.armed.store(false, Ordering::SeqCst);
         breakpoint.withdraw();
         assert_eq!(std::hint::black_box(visited as extern "C" fn() -> u64)(), 7);

@@ -1,14 +1,14 @@
-//! What the layers above and the files below both name: how likely a call is to block, and by what
-//! means a blocked thread is detected.
+//! Two types that the layers above share with this folder: how likely a call is to block, and by
+//! which mechanism a blocked thread is detected.
 
-/// How likely a call is to block, as far as can be told before it is made.
+/// How likely a call is to block, judged before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocks {
-    /// What the call waits for is there.
+    /// What the call waits for is available.
     Unlikely,
     /// The call may or may not block.
     Unknown,
-    /// What the call waits for is not there.
+    /// What the call waits for is not available.
     Certain,
 }
 
@@ -19,22 +19,22 @@ impl From<bool> for Blocks {
     }
 }
 
-/// The means by which blocked threads are detected, and stopped when they wake.
+/// The mechanism by which blocked threads are detected, and stopped when they wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mechanism {
     /// A perf event on context switches that sends SIGTRAP. Covers every system call and page
     /// fault.
     Trap,
-    /// Without privilege: records of context switches, interposed calls, and a breakpoint for the
-    /// rest.
+    /// Needs no privilege: records of context switches, gates at interposed calls, and a breakpoint
+    /// for all other calls.
     Breakpoint,
-    /// Without perf: interposed calls only (see [`crate::interpose`]). Other blocking calls and
-    /// faults hold up the processor.
+    /// Needs no perf events: gates at interposed calls only (see [`crate::interpose`]). Other
+    /// blocking calls and faults hold up the processor.
     Calls,
 }
 
 impl Mechanism {
-    /// All of them, best first.
+    /// All mechanisms, the best first.
     pub const ALL: [Mechanism; 3] = [Mechanism::Trap, Mechanism::Breakpoint, Mechanism::Calls];
 
     /// Returns the name that the environment variable `UMS_WATCH` takes.

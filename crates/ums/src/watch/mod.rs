@@ -1,8 +1,20 @@
-//! Block watch: detects that a thread blocks in the kernel, and stops it when it wakes until it may
-//! run again. It works on an unmodified kernel.
+//! Block watch: detects that a thread is blocked in the kernel, and stops the thread when it wakes,
+//! before it runs another instruction of its own code. It works on an unmodified kernel.
 //!
-//! There are three *mechanisms*. Each has a way to detect a block, and a *gate* that the thread
-//! must pass before it runs another instruction of the user's code:
+//! Words that all files of this folder use:
+//!
+//! * *User code* is the application's code, outside the library.
+//! * A *watched thread* is one whose blocks are detected. A *place* stands for one processor, on
+//!   which one watched thread at a time runs user code. That thread *owns* the place and is
+//!   *seated* at it.
+//! * To *revoke* is to take the place away from a thread that is blocked.
+//! * The *gate* is a check that the thread passes before it returns to user code. A thread that has
+//!   lost its place waits at its gate until it owns a place again.
+//! * A thread with its own context (crate `context`) is *hosted* while it runs on a kernel thread
+//!   that is not its own: its *host*.
+//! * R1 to R15 are races; `docs/windows.md` lists them.
+//!
+//! There are three *mechanisms*. Each has a way to detect a block, and a kind of gate:
 //!
 //! ```text
 //! mechanism   detects by                    gate                                 needs
@@ -14,23 +26,27 @@
 //! calls       /proc/self/task/TID/syscall   check after interposed calls         nothing
 //! ```
 //!
-//! In all three the *watcher*, an idle-priority thread on the same processor, looks when the
-//! processor has nothing else to run. One atomic word for each watched thread says whether the
-//! thread owns the processor.
+//! `paranoid` is the setting `/proc/sys/kernel/perf_event_paranoid`. An *interposed call* is a call
+//! of a function of the C library that the program replaces by one of this crate's (`calls`).
 //!
-//! * `word`: that ownership, and why a thread and its successor never both have it.
-//! * `state`, `breakpoint`, `signals`: what tells a blocked thread, and parts of the gate.
-//! * `thread`: a watched thread and the place that it runs at. `blocking`: how it makes a call that
-//!   may block. `hosted`: a thread that runs on its scheduler's kernel thread.
-//! * `interrupted`: which calls a hosted thread makes again. `carriers`, `taking`: the kernel
-//!   threads of a scheduler that is bound to none, and how it leaves a blocked one. `lending`: a
-//!   saved worker that may run without the baton.
-//! * `place`, `watchdog`: the threads that look.
-//! * `calls`: interposed calls. `trap`: the signal handler. `adopt`: how a thread becomes watched.
-//!   `trial`: which mechanism works here, by trying.
+//! In all three mechanisms the *watcher*, an idle-priority thread on the same processor, looks when
+//! the processor has nothing else to run. One atomic word for each watched thread says whether the
+//! thread owns its place.
 //!
-//! Block watch does not decide which thread runs next. The layers above do, as the `PlaceOwner`
-//! of a place and the `GateHandler` of a thread.
+//! * `word`: that ownership word, and why a thread and its successor never both own the place.
+//! * `state`, `breakpoint`, `signals`: how a blocked thread is detected, and parts of the gate.
+//! * `thread`: a watched thread and the seat that it has at its place. `blocking`: how it makes a
+//!   call that may block. `hosted`: a watched thread that runs on its host.
+//! * `interrupted`: which system calls a hosted thread makes again on its own kernel thread.
+//!   `carriers`, `taking`: the kernel threads of a scheduler that is bound to none of them, and how
+//!   the scheduler is taken from one that is blocked. `lending`: a saved worker that may run
+//!   without the baton.
+//! * `place`, `watchdog`: the threads that look for blocked threads.
+//! * `calls`: interposed calls. `trap`: the handler of SIGTRAP. `adopt`: how a thread becomes
+//!   watched. `trial`: finds by trying which mechanism works here.
+//!
+//! Block watch does not decide which thread runs next. The layers above do: they implement
+//! `PlaceOwner` for a place and `GateHandler` for a thread.
 
 pub(crate) mod word;
 pub(crate) mod state;

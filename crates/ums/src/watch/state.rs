@@ -4,9 +4,9 @@
 //! or `-1 sp pc` for one that waits elsewhere, such as in a page fault. Reading it costs about two
 //! microseconds, needs no privilege, and never disturbs the thread.
 //!
-//! The descriptor may have been closed, and its number used again, by the time another thread reads
-//! from it. A read at position 0 of another file gives text that does not parse, or an error: the
-//! thread counts as running then.
+//! The thread itself closes the file's descriptor when it ends. Another thread may read afterwards,
+//! when the descriptor's number means another file. Such a read, at position 0, returns an error or
+//! text that does not parse; the thread then counts as running.
 
 use std::ffi::CStr;
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct Waits {
     pub sp: u64,
 }
 
-/// The call that a thread was seen blocked in, as a signal's information can carry it.
+/// The call that a thread was seen blocked in, in the form that a signal's information can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub number: i64,
@@ -42,7 +42,7 @@ pub(crate) struct Seen {
     pub of: u64,
 }
 
-/// Returns a number for a stack pointer and arguments. Others have the same number only with a
+/// Returns a hash of a stack pointer and arguments. Two different inputs have the same hash with a
 /// probability of one in 2^64.
 pub(crate) fn fingerprint(sp: u64, args: [u64; 6]) -> u64 {
     let mix = |so_far: u64, word: u64| {
@@ -55,7 +55,7 @@ pub(crate) fn fingerprint(sp: u64, args: [u64; 6]) -> u64 {
 /// What the kernel says about a thread and its signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Signals {
-    /// Whether no signal wakes it except one that kills.
+    /// Whether only a signal that kills can wake it.
     pub cannot_be_interrupted: bool,
     /// The signals sent to it and not yet delivered.
     pub pending: u64,
@@ -127,7 +127,7 @@ impl StateFile {
         self.waits().is_some_and(|waits| waits.call == Some(libc::SYS_futex))
     }
 
-    /// Returns what a ring would say, with position 0.
+    /// Returns what a ring of perf records would say of the thread, with position 0.
     pub fn last(&self) -> Last {
         self.waits().map_or(Last::Runs, |waits| Last::Blocked(0, waits.call.is_some()))
     }
@@ -158,16 +158,17 @@ pub(crate) fn is_restarted(call: i64) -> bool {
     !ended.contains(&call)
 }
 
-/// Returns what a thread of this process waits in, from its file opened for this one look.
-/// Allocates nothing.
+/// Returns what a thread of this process waits in. Opens and closes the thread's file for this one
+/// look. Allocates nothing.
 pub(crate) fn look_at(tid: i32) -> Option<Waits> {
     let mut text = [0_u8; 256];
     let n = read_of_task(tid, "syscall", &mut text)?;
     parse(&text[..n])
 }
 
-/// Returns whether a thread of this process waits for the lock of the address space, a wait inside
-/// a fault that no gate follows. Returns false if the kernel does not give names of its functions.
+/// Returns whether a thread of this process waits for the lock of the address space. That is a wait
+/// inside a page fault, and no gate follows it. Returns false if the kernel does not report the
+/// function that the thread waits in.
 pub(crate) fn waits_for_memory_map(tid: i32) -> bool {
     let mut text = [0_u8; 64];
     let n = read_of_task(tid, "wchan", &mut text).unwrap_or(0);
@@ -181,7 +182,7 @@ pub(super) fn signals_of(tid: i32) -> Option<Signals> {
     parse_signals(&text[..n])
 }
 
-/// Reads a file of the kernel's about a thread of this process, and returns its length.
+/// Reads a file of procfs about a thread of this process, and returns the length that was read.
 fn read_of_task(tid: i32, name: &str, text: &mut [u8]) -> Option<usize> {
     use std::io::Write;
     let mut path = [0_u8; 64];
@@ -204,7 +205,7 @@ fn parse(text: &[u8]) -> Option<Waits> {
 
 fn parse_signals(text: &[u8]) -> Option<Signals> {
     let mut lines = text.split(|byte| *byte == b'\n');
-    // In the order of the file.
+    // The calls of `find` are in the order of the lines of the file.
     let mut find = |name: &[u8]| lines.find_map(|line| line.strip_prefix(name));
     let state = find(b"State:\t")?.first() == Some(&b'D');
     let mut set = |name: &[u8]| {
@@ -251,8 +252,8 @@ mod tests {
         let file = StateFile::new();
         assert_eq!(file.last(), Last::Runs);
         file.open(crate::os::thread_number() as i32).unwrap();
-        // It is in a system call, and yet it runs: the kernel may report a thread's read of its own
-        // file so.
+        // The thread is in a system call while it reads, but it runs. The kernel may report a
+        // thread's read of its own file as a wait in a call.
         assert!(matches!(file.last(), Last::Runs | Last::Blocked(0, true)));
         file.close();
         assert_eq!(file.last(), Last::Runs);

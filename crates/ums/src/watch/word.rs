@@ -1,29 +1,32 @@
-//! The ownership word: whether a watched thread may run its code, in one atomic word.
+//! The ownership word: whether a watched thread owns its place and may run its code, in one atomic
+//! word.
 //!
 //! ```text
 //! mode    | the thread                               | may be revoked | the thread changes it to
 //! RUNTIME | is inside the library, or parked         | no             | USER, REVOKED
-//! USER    | runs the user's code, owns its place     | when blocked   | RUNTIME, CALL
+//! USER    | runs user code, owns its place           | when blocked   | RUNTIME, CALL
 //! CALL    | is in an interposed call, owns its place | when blocked   | USER
-//! REVOKED | has lost its place, and does not know    | no             | RUNTIME, at the gate
+//! REVOKED | has lost its place, is not yet at a gate | no             | RUNTIME, at the gate
 //!
 //! a revoker changes USER and CALL to REVOKED
 //! ```
 //!
-//! Above the mode stands a count that grows with every change. A *revoker* (the watcher or the
-//! watchdog) reads the word (*seen*), looks whether the thread is blocked, and exchanges exactly
-//! what it has seen. A thread that wakes passes a *gate* before it runs another instruction of the
-//! user's, and passing adds one to the count. So:
+//! The bits above the mode are a count that grows with every change. A *revoker* (the watcher or
+//! the watchdog) does three things in this order: it reads the word, it looks whether the thread is
+//! blocked, and it replaces exactly the word that it has read (`Seen`) by REVOKED. A thread that
+//! wakes passes a *gate* before it runs another instruction of user code, and passing adds one to
+//! the count. So one of three things happens:
 //!
-//! * The thread woke and passed before the exchange: the count differs, the exchange fails, the
-//!   thread continues.
-//! * The thread woke and has not passed: the exchange succeeds, the gate finds REVOKED, the thread
-//!   stops there.
-//! * The word was read after the thread passed: then the look at its state, which comes later,
-//!   finds it awake, because waking is recorded before the gate. Hence the word is read *before*
-//!   the state.
+//! * The thread woke and passed its gate before the exchange. Then the count differs, the exchange
+//!   fails, and the thread continues.
+//! * The thread woke and has not passed its gate yet. Then the exchange succeeds, the gate finds
+//!   REVOKED, and the thread stops there.
+//! * The revoker read the word after the thread had passed its gate. Then the revoker finds the
+//!   thread awake, because waking is recorded before the gate and the revoker looks at the thread's
+//!   state after it has read the word. This is why the word is read *before* the state.
 //!
-//! The model in `loom.rs` tries all of this. What a thread does at the gate is in `thread.rs`.
+//! The model in `loom.rs` tries every order of these steps. What a thread does at the gate is in
+//! `thread.rs`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -34,26 +37,26 @@ const USER: u64 = 1;
 const CALL: u64 = 2;
 const REVOKED: u64 = 3;
 const MODE: u64 = 3;
-/// One more change.
+/// Added to the word, counts one change.
 const STEP: u64 = 4;
 
-/// A word as a revoker saw it, or as its thread left it.
+/// A word as a revoker has read it, or as its thread has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(u64);
 
 impl Seen {
-    /// Returns whether its thread owned a place and may lose it.
+    /// Returns whether the thread owned a place that may be revoked while the thread is blocked.
     pub fn is_revocable(self) -> bool {
         matches!(self.0 & MODE, USER | CALL)
     }
 
-    /// Returns whether its thread was in an interposed call, which has a gate of its own at its
-    /// end.
+    /// Returns whether the thread was in an interposed call, which ends with a gate of its own.
     pub fn is_call(self) -> bool {
         self.0 & MODE == CALL
     }
 
-    /// Returns a number that differs after every change of the word. Never 0 if revocable.
+    /// Returns a number that differs after every change of the word. It is not 0 if the word is
+    /// revocable.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -68,46 +71,46 @@ impl Seen {
 pub struct Word(AtomicU64);
 
 impl Word {
-    /// Returns the word of a thread inside the library.
+    /// Makes the word of a thread that is inside the library.
     pub fn new() -> Word {
         Word(AtomicU64::new(RUNTIME))
     }
 
-    /// Reads it, for [`Word::revoke`].
+    /// Reads the word, for [`Word::revoke`].
     pub fn seen(&self) -> Seen {
         Seen(self.0.load(Acquire))
     }
 
-    /// Takes the place away from a thread that is blocked. Returns false if the word has changed
-    /// since it was seen.
+    /// Revokes the place of a thread that is blocked. Returns false if the word has changed since
+    /// it was read.
     pub fn revoke(&self, seen: Seen) -> bool {
         debug_assert!(seen.is_revocable());
         self.0.compare_exchange(seen.0, seen.next(REVOKED), AcqRel, Acquire).is_ok()
     }
 
-    /// Own thread, at a gate. Returns true if the thread may continue. Returns false if its place
-    /// is lost; the thread is then inside the library.
+    /// Called by the thread itself, at a gate. Returns true if the thread may continue. Returns
+    /// false if it has lost its place; the word then says that the thread is inside the library.
     pub fn pass(&self) -> bool {
         self.step(|seen| seen.0 & MODE)
     }
 
-    /// Own thread: enters the library. Returns false if the place was lost on the way, as `pass`
-    /// does.
+    /// Called by the thread itself: enters the library. Returns false if the place was revoked
+    /// before the entry, as `pass` does.
     pub fn enter(&self) -> bool {
         self.change(RUNTIME)
     }
 
-    /// Own thread: begins an interposed call. Returns as `pass`.
+    /// Called by the thread itself: begins an interposed call. Returns as `pass`.
     pub fn begin_call(&self) -> bool {
         self.change(CALL)
     }
 
-    /// Own thread: ends an interposed call. Returns as `pass`.
+    /// Called by the thread itself: ends an interposed call. Returns as `pass`.
     pub fn end_call(&self) -> bool {
         self.change(USER)
     }
 
-    /// Own thread, inside the library and owning its place: leaves to the user's code.
+    /// Called by the thread itself, inside the library and owning its place: leaves to user code.
     pub fn leave(&self) {
         let now = Seen(self.0.load(Relaxed));
         debug_assert_eq!(now.0 & MODE, RUNTIME, "only a thread that is inside can leave");
@@ -115,20 +118,20 @@ impl Word {
         self.0.store(now.next(USER), Release);
     }
 
-    /// Own thread, inside the library, which has given its place up: leaves the library, to its
-    /// next gate.
+    /// Called by the thread itself, inside the library, after it has given its place up: leaves the
+    /// library in the mode REVOKED, so that it stops at its next gate.
     pub fn lose(&self) {
         let now = Seen(self.0.load(Relaxed));
         debug_assert_eq!(now.0 & MODE, RUNTIME, "only a thread that is inside can give up");
         self.0.store(now.next(REVOKED), Release);
     }
 
-    /// Own thread: returns whether it is in the user's code, by its own account.
+    /// Called by the thread itself: returns whether it is in user code.
     pub fn in_user(&self) -> bool {
         self.0.load(Relaxed) & MODE == USER
     }
 
-    /// Own thread: returns whether it is inside the library.
+    /// Called by the thread itself: returns whether it is inside the library.
     pub fn in_runtime(&self) -> bool {
         self.0.load(Relaxed) & MODE == RUNTIME
     }
@@ -137,8 +140,8 @@ impl Word {
         self.step(|_| mode)
     }
 
-    /// Own thread: changes to another mode, unless the place was lost. Tries again if this thread's
-    /// own signal handler has changed the word meanwhile.
+    /// Called by the thread itself: changes to another mode, unless the place was revoked. Tries
+    /// again if the word has changed meanwhile, as this thread's own signal handler may change it.
     fn step(&self, to: impl Fn(Seen) -> u64) -> bool {
         loop {
             let now = Seen(self.0.load(Relaxed));
@@ -187,7 +190,8 @@ mod tests {
         word.leave();
         assert!(word.revoke(word.seen()));
         assert!(!word.pass());
-        // Inside the library now: the trap of its own park must not stop it again (R7).
+        // The thread is inside the library now. The SIGTRAP that its own parking causes must not
+        // stop it again (R7).
         assert!(word.pass());
     }
 
