@@ -1,26 +1,28 @@
-//! Interposed calls: a call that blocks, made through here, gives the thread's place up first and
-//! passes a gate after.
+//! Interposed calls: functions of the C library that may block, replaced so that a watched thread
+//! gives its place up before it blocks and passes a gate afterwards.
 //!
 //! [`crate::interpose`] defines the C library's blocking functions in a program, so that code which
-//! knows nothing of this crate calls these. If a call is certain to block (a `poll` that does not
-//! wait says so, or it is a sleep), the place is given up before it, which is the fastest way. If
-//! that is unknown, the call is made in the mode CALL, and the watcher may take the place.
+//! was not written for this crate calls the functions of this file. If a call is certain to block
+//! (a `poll` that does not wait says so, or the call is a sleep), the place is given up before the
+//! call, which is the fastest way. If that is unknown, the call is made in the mode CALL
+//! (`word.rs`), and the watcher may revoke the place.
 //!
-//! In a thread that is not watched each is the C library's own function after two thread-local
-//! looks. In thread workers of a scheduler that detects blocking, a call that is certain to block
-//! goes preemptive; in workers with their own context, a call that may block does
+//! In a thread that is not watched, each function looks at two thread-locals and calls the C
+//! library's own function. In thread workers of a scheduler that detects blocking, a call that is
+//! certain to block goes preemptive. In workers with their own context, a call that may block does
 //! (`detect_here`).
 //!
-//! There is one table ([`crate::blocking_calls`]) and one way through, for Rust programs and for
-//! the C library of this crate. A call may be left by `pthread_exit` or a thread's cancellation,
-//! which unwind: nothing on the way needs a destructor while the C library's function runs.
+//! There is one table of the functions ([`crate::blocking_calls`]), for Rust programs and for the C
+//! library of this crate. `pthread_exit` or the cancellation of a thread may leave a call by
+//! unwinding. So no frame between the program's call and the C library's function has a destructor
+//! that must run.
 //!
 //! Not covered: what the C library calls inside itself (`fgetc`, `getaddrinfo`, `system`), and
-//! system calls without it. Those need one of the other mechanisms.
+//! system calls that a program makes without the C library. Those need one of the other mechanisms.
 //!
-//! Named invariants. **Loaded**: what `dlsym` finds behind ours under the same name is the C
-//! library's function of the same type. **Contract**: pointers are the caller's, and are handed on
-//! unchanged.
+//! Named invariants. **Loaded**: the function that `dlsym` finds after ours under the same name is
+//! the C library's, and has the same type. **Contract**: pointers are the caller's, and are passed
+//! on unchanged.
 
 #![allow(unsafe_code)]
 #![allow(non_upper_case_globals, clippy::missing_safety_doc)]
@@ -51,44 +53,47 @@ pub fn is_watched() -> bool {
     me().is_some()
 }
 
-/// The interface through which the block watch talks to the scheduler of a thread: how the thread
-/// runs calls that block. All methods are called on that thread. Those with a default matter only
-/// for a thread that a host runs, which can leave its host for its own kernel thread.
+/// What the scheduler of a thread does with the thread's calls that block: block watch calls these
+/// methods on that thread. The methods with a default matter only for a thread that a host runs and
+/// that can leave its host for its own kernel thread.
 pub(crate) trait BlockHandler: Sync {
-    /// Returns the least likelihood of blocking at which [`run_declared`](Self::run_declared) runs
-    /// a call.
+    /// Returns how likely a call must be to block, at least, for
+    /// [`run_declared`](Self::run_declared) to run it. A call that is less likely to block is made
+    /// directly.
     fn least_likelihood(&self) -> Blocks;
 
     /// Runs an interposed call that will block.
     fn run_declared(&self, call: &mut dyn FnMut());
 
-    /// Runs a call that was seen to block on the thread's host. Called in a signal handler, only
-    /// after [`may_leave`](Self::may_leave) has allowed it.
+    /// Runs a call in which the thread was seen blocked on its host. Called in a signal handler,
+    /// only after [`may_leave`](Self::may_leave) has returned true.
     fn run_seen(&self, call: &mut dyn FnMut()) {
         call();
     }
 
-    /// Returns whether the thread is in code whose calls are run so.
+    /// Returns whether the thread is in user code, where `run_declared` and `run_seen` apply.
     fn is_in_user_code(&self) -> bool {
         false
     }
 
-    /// Returns whether it may leave its host there. Called with the signal mask of that code.
+    /// Returns whether the thread may leave its host at this point. Called with the signal mask
+    /// that the interrupted code had.
     fn may_leave(&self) -> bool {
         false
     }
 
-    /// Moves the thread, whose scheduler was taken from its host while it was blocked there, to its
-    /// own kernel thread, and makes it rejoin its scheduler.
+    /// Moves the thread to its own kernel thread, and makes it rejoin its scheduler. Called after
+    /// the scheduler was taken from the thread's carrier, which was blocked in the thread's code.
     fn leave_taken(&self, _: &'static Carrier) {}
 
-    /// Moves the thread to its own kernel thread, for one instruction. Returns false if it may not
-    /// leave from here.
+    /// Moves the thread to its own kernel thread, where it executes one instruction. Returns false
+    /// if the thread may not leave its host at this point.
     fn step_out(&self) -> bool {
         false
     }
 
-    /// Makes the thread rejoin its scheduler after that instruction.
+    /// Makes the thread rejoin its scheduler after [`step_out`](Self::step_out) and that
+    /// instruction.
     fn step_back(&self) {}
 }
 
@@ -96,13 +101,13 @@ thread_local! {
     static HANDLER: Cell<Option<&'static dyn BlockHandler>> = const { Cell::new(None) };
 }
 
-/// From now on, `handler` runs every call of this thread that is about to block.
+/// Makes `handler` run every call of the calling thread that is likely enough to block.
 pub(crate) fn detect_here(handler: &'static dyn BlockHandler) {
     HANDLER.set(Some(handler));
 }
 
-/// Runs a call that may block as the calling thread must run it. `blocks` returns how likely it is
-/// to block.
+/// Runs a call that may block in the way that the calling thread requires. `blocks` returns how
+/// likely the call is to block.
 #[doc(hidden)]
 #[inline]
 pub fn may_block<B: Into<Blocks>, R>(blocks: impl FnOnce() -> B, call: impl FnOnce() -> R) -> R {
@@ -120,17 +125,17 @@ pub fn may_block<B: Into<Blocks>, R>(blocks: impl FnOnce() -> B, call: impl FnOn
     }
 }
 
-/// Returns whether the calling thread, in the handler of a poke, is in code whose calls are moved
-/// to its own kernel thread.
+/// Returns whether the calling thread is in user code. Called in the handler of a poke
+/// (`signals.rs`).
 pub(super) fn is_in_user_code() -> bool {
     HANDLER.get().is_some_and(|handler| handler.is_in_user_code())
 }
 
-/// Does for the calling thread, in the handler of a poke and in such code, what
-/// [`super::Watched::poked`] does for a watched one.
+/// Does for a worker of a scheduler what [`super::Watched::poked`] does for a watched thread.
+/// Called in the handler of a poke that interrupted user code.
 pub(super) fn poked(frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
-    // If the thread may not leave, the call stays as it was interrupted: made here, it could be
-    // interrupted in here again and again.
+    // If the thread may not leave its host, the call is left as it was interrupted. If it were made
+    // here, inside the handler, pokes could interrupt it here again and again.
     let Some(handler) = HANDLER.get().filter(|handler| handler.may_leave()) else { return };
     let Some(call) = Interrupted::find(frame, seen) else { return };
     let result = match ends {
@@ -140,8 +145,8 @@ pub(super) fn poked(frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
     call.is_over(frame, result);
 }
 
-/// Does as [`poked`] for a thread that was seen blocked in a fault, which the signal has ended: the
-/// instruction at `pc` is next, once more.
+/// As [`poked`], for a thread that was seen blocked in a page fault. The signal has ended the wait,
+/// and the thread will execute the instruction at `pc` again.
 pub(super) fn poked_in_fault(frame: &mut Frame<'_>, pc: u64) {
     let Some(handler) = HANDLER.get() else { return };
     if hosted::is_next(frame, pc) && handler.step_out() {
@@ -150,19 +155,21 @@ pub(super) fn poked_in_fault(frame: &mut Frame<'_>, pc: u64) {
     }
 }
 
-/// Makes the calling thread, which has executed its one instruction, rejoin its scheduler.
+/// Makes the calling thread, which has executed the one instruction of `step_out`, rejoin its
+/// scheduler.
 pub(super) fn has_stepped() {
     HANDLER.get().inspect(|handler| handler.step_back());
 }
 
-/// Makes the calling thread, in a handler, leave the carrier that its scheduler was taken from.
+/// Makes the calling thread leave the carrier that its scheduler was taken from. Called in a signal
+/// handler.
 pub(super) fn leave_taken(carrier: &'static Carrier) {
     HANDLER.get().inspect(|handler| handler.leave_taken(carrier));
 }
 
 #[cold]
 fn run_by<R>(run: impl FnOnce(&mut dyn FnMut()), call: impl FnOnce() -> R) -> R {
-    // Rejoining must not change the call's errno.
+    // Rejoining the scheduler may change errno, so the errno that the call has left is kept.
     let (mut call, mut result, mut kept) = (Some(call), None, errno());
     run(&mut || {
         result = call.take().map(|call| call());
@@ -172,7 +179,7 @@ fn run_by<R>(run: impl FnOnce(&mut dyn FnMut()), call: impl FnOnce() -> R) -> R 
     result.expect("the handler runs the call")
 }
 
-/// A function of the C library.
+/// A function of the C library, looked up by name.
 struct Real {
     /// Its name, which ends with a zero.
     name: &'static str,
@@ -201,7 +208,7 @@ impl Real {
     fn get(&self) -> *mut c_void {
         let found = self.find();
         if found.is_null() {
-            // A program without a C library behind this one cannot continue.
+            // If the program has no C library behind this one, it cannot continue.
             std::process::abort();
         }
         found
@@ -278,7 +285,7 @@ macro_rules! blocking_calls {
     };
 }
 
-/// Calls the C library's own function, whatever the table says.
+/// Calls the C library's own function of this name.
 macro_rules! real {
     ($name:ident($($arg:ident: $type:ty),*) -> $out:ty) => {{
         static REAL: &Real = &real::$name;
@@ -290,8 +297,8 @@ macro_rules! real {
     }};
 }
 
-/// Makes each row of the table a function that looks first, and a function that finds all of them
-/// before a signal handler needs one.
+/// Expands each row of the table to a function that checks how likely the call is to block, and
+/// makes a function that looks up all of them before a signal handler needs one.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_a_look {
@@ -304,7 +311,7 @@ macro_rules! with_a_look {
             pub(super) static syscall: Real = Real::of("syscall\0");
             pub(super) static pthread_exit: Real = Real::of("pthread_exit\0");
 
-            /// Finds all of them.
+            /// Looks up all of them.
             pub fn find_all() {
                 $( $name.find(); )*
                 for by_hand in [&pthread_mutex_lock, &pthread_sigmask, &syscall, &pthread_exit] {
@@ -325,11 +332,12 @@ macro_rules! with_a_look {
 blocking_calls!(with_a_look);
 pub(super) use real::find_all;
 
-/// Returns how likely a call on this descriptor is to wait: certain if it is not ready and is not
-/// nonblocking.
+/// Returns how likely a call on this descriptor is to wait: certain if the descriptor is blocking
+/// and not ready.
 fn waits(fd: c_int, events: i16) -> Blocks {
     use rustix::event::{PollFd, PollFlags, Timespec};
-    // SAFETY: Contract: the caller's own call on it comes right after; a closed one is not ready.
+    // SAFETY: Contract: the caller's own call on the descriptor comes right after this one; if the
+    // descriptor is closed, `poll` says so and does not wait.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd.max(0)) };
     let flags = PollFlags::from_bits_truncate(events as u16);
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -338,10 +346,11 @@ fn waits(fd: c_int, events: i16) -> Blocks {
     if idle && !is_nonblocking(fd) { Blocks::Certain } else { Blocks::Unlikely }
 }
 
-/// As much as always fits into a descriptor that is ready for writing.
+/// The number of bytes that always fit into a descriptor that is ready for writing.
 const LITTLE: size_t = libc::PIPE_BUF;
 
-/// Returns how likely it is that writing `n` bytes waits: there may be room for some of them only.
+/// Returns how likely it is that writing `n` bytes waits. A descriptor that is ready may have room
+/// for some of the bytes only.
 fn writes(fd: c_int, n: size_t) -> Blocks {
     if n > LITTLE && !is_nonblocking(fd) {
         return waits(fd, POLLOUT).max(Blocks::Unknown);
@@ -350,7 +359,7 @@ fn writes(fd: c_int, n: size_t) -> Blocks {
 }
 
 fn is_nonblocking(fd: c_int) -> bool {
-    // SAFETY: Contract: asks for flags; for a closed descriptor that fails.
+    // SAFETY: Contract: only asks for flags; on a closed descriptor that fails.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
@@ -380,7 +389,7 @@ fn poll_waits(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> Blocks {
     if waits { Blocks::Certain } else { Blocks::Unlikely }
 }
 
-/// `pthread_mutex_lock`: the place is at risk only if the lock is held by another thread.
+/// `pthread_mutex_lock`: counts as a call that may block only if another thread holds the lock.
 #[doc(hidden)]
 pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
     if is_watched() {
@@ -394,7 +403,7 @@ pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
     may_block(|| false, lock)
 }
 
-/// `pthread_sigmask`: a watched thread keeps SIGTRAP unblocked, for that is its gate (R8).
+/// `pthread_sigmask`: a watched thread keeps SIGTRAP unblocked, because SIGTRAP is its gate (R8).
 #[doc(hidden)]
 pub unsafe fn mask_but_sigtrap(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     type Set = *const sigset_t;
@@ -410,7 +419,7 @@ pub unsafe fn mask_but_sigtrap(how: c_int, set: *const sigset_t, old: *mut sigse
     plain(&copy)
 }
 
-/// `syscall`: only a wait on a futex is treated as a call that may block.
+/// `syscall`: counts as a call that may block only if it waits on a futex.
 #[doc(hidden)]
 pub unsafe fn syscall_of_a_futex(number: c_long, args: [c_long; 6]) -> c_long {
     type Arg = c_long;
@@ -423,15 +432,15 @@ pub unsafe fn syscall_of_a_futex(number: c_long, args: [c_long; 6]) -> c_long {
     if number == libc::SYS_futex && wait { may_block(|| false, call) } else { call() }
 }
 
-/// `pthread_exit`: a thread ends on its own kernel thread.
+/// `pthread_exit`: first moves the thread to its own kernel thread, because it must end there.
 #[doc(hidden)]
 pub unsafe fn exit_on_own_thread(value: *mut c_void) -> ! {
     if me().is_some() {
         gate_handler().before_exit();
     }
     type Function = unsafe extern "C-unwind" fn(*mut c_void) -> !;
-    // SAFETY: Loaded: the type of this name in the C library, but for the unwinding, which it
-    // does.
+    // SAFETY: Loaded: the type of this name in the C library, except that ours declares the
+    // unwinding, which the function does.
     let function =
         unsafe { std::mem::transmute::<*mut c_void, Function>(real::pthread_exit.get()) };
     // SAFETY: Contract.
@@ -439,14 +448,15 @@ pub unsafe fn exit_on_own_thread(value: *mut c_void) -> ! {
 }
 
 /// Defines the C library's blocking functions in this program, so that worker threads which call
-/// them hand their processor over. Use it once in a binary or a shared library, at its root.
+/// them give up their processor while they block. Use it once in a binary or a shared library, at
+/// its root.
 ///
 /// The functions are those that read, write, wait, sleep and lock, such as `read`, `poll`,
 /// `nanosleep` and `pthread_mutex_lock`. They have an effect on thread workers with
 /// [`Builder::detect_blocking`](crate::Builder::detect_blocking), on workers with their own
 /// context, and on the workers of [`windows`](crate::windows); on other threads they only call the
-/// C library's own function. Not covered is what the C library calls inside itself (`fgetc`,
-/// `getaddrinfo`, `system`), and system calls that are made without it.
+/// C library's own function. They do not cover what the C library calls inside itself (`fgetc`,
+/// `getaddrinfo`, `system`), and system calls that are made without the C library.
 ///
 /// ```text
 /// ums::interpose!(); // beside `fn main`
@@ -480,7 +490,8 @@ macro_rules! interpose {
                 // SAFETY: Contract, as above.
                 unsafe { calls::exit_on_own_thread(value) }
             }
-            // Variadic in C, which on Linux hands these seven over in the same way.
+            // In C, `syscall` is variadic. On Linux a variadic call passes these seven arguments as
+            // this one does.
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn syscall(
                 number: i64, a: i64, b: i64, c: i64, d: i64, e: i64, f: i64,

@@ -1,9 +1,10 @@
-//! Carriers: the kernel threads that a scheduler of workers with their own context can run on, one
-//! at a time.
+//! Carriers: the kernel threads that can run a scheduler of workers with their own context, one at
+//! a time.
 //!
-//! Without detection such a scheduler is bound to one kernel thread, its host. With detection it is
-//! bound to none: its root is a context, too, and a few small threads, the *carriers*, host it in
-//! turn. One *carries*; the others are *spare*, and sleep.
+//! Without detection of blocks, such a scheduler is bound to one kernel thread, its host. With
+//! detection it is bound to none. Its root (the context that the scheduler begins on) can move like
+//! a worker, and a few small threads, the *carriers*, take turns as its host. One of them *carries*
+//! the scheduler; the others are *spare*, and sleep.
 //!
 //! ```text
 //!         go                   switch_to(root)              blocks in the code of W
@@ -13,20 +14,26 @@
 //!   +-------- the carrier's own context here ----------------------------------------------+
 //! ```
 //!
-//! A block that holds up the carrier ends in one of two ways:
+//! A block of a worker that holds up the carrier ends in one of two ways:
 //!
-//! * *It can be interrupted*, as most system calls can, and faults that user code resolves. Then
-//!   the poke ends it, and the handler lets the worker leave (`hosted.rs`).
-//! * *It cannot* (a disk's page, swap, `vfork`). The poke stays pending. That is a gate: the
-//!   handler runs before any other instruction of the worker's. So the scheduler can be taken from
-//!   this carrier (`taking.rs`), and a spare one continues it.
+//! * *A signal can interrupt it*, as most system calls and faults that user code resolves. Then a
+//!   poke (`signals.rs`) ends the block, and its handler moves the worker to the worker's own
+//!   kernel thread (`hosted.rs`).
+//! * *No signal can interrupt it* (a read from a disk, swap, `vfork`). The poke stays pending. That
+//!   makes it a gate, because its handler runs before any other instruction of the worker. So the
+//!   scheduler can be taken from this carrier (`taking.rs`), and a spare carrier continues it.
 //!
-//! The scheduler is taken only if all of this is so: no signal whose handler blocks SIGTRAP can be
-//! delivered before it; the signal is seen pending and not blocked; the mask is the host's, so the
-//! carrier is in no handler of the application's; after that the carrier is seen blocked in the
-//! same place; its stack pointer lies in the stack of a worker whose context is whole and whose
-//! state says user code; and the wait is not for the lock of the address space. Otherwise the
-//! carrier keeps the scheduler.
+//! The scheduler is taken only if all of these conditions hold:
+//!
+//! * No signal whose handler blocks SIGTRAP can be delivered before SIGTRAP.
+//! * The poke is seen pending and not blocked.
+//! * The signal mask is the host's, so the carrier is in no handler of the application.
+//! * After that, the carrier is seen blocked in the same place as before.
+//! * Its stack pointer lies in the stack of a worker whose context is whole and whose state says
+//!   that it is in user code.
+//! * The wait is not for the lock of the address space.
+//!
+//! Otherwise the carrier keeps the scheduler.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
@@ -38,20 +45,22 @@ use super::taking::Taking;
 use crate::os::event::Event;
 
 /// The number of carriers of a scheduler. One carries; if all the others are blocked, the next
-/// block holds up the scheduler. Each is a thread that sleeps.
+/// block holds up the scheduler. A spare carrier is a sleeping thread.
 pub(crate) const CARRIERS: usize = 4;
 
-/// One kernel thread.
+/// One kernel thread that can carry the scheduler.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     taking: Taking,
-    /// The kernel's number, or 0 before it has begun and after it has ended.
+    /// The kernel's number of the thread; 0 before the thread has begun and after it has ended.
     pub thread: AtomicI32,
-    /// Its own context, saved while it carries. A worker that leaves it for good switches to that.
+    /// The carrier's own context, saved while it carries. A worker that leaves the carrier for good
+    /// switches to this context.
     pub own: AtomicPtr<Context>,
-    /// The event that it sleeps on. When it is set, the carrier takes the scheduler over, or ends.
+    /// The event that the carrier sleeps on while it is spare. After it is set, the carrier takes
+    /// the scheduler over, or ends.
     pub go: Event,
-    /// It sleeps, or is about to.
+    /// It is spare: it sleeps, or is about to.
     pub spare: AtomicBool,
     pub state: StateFile,
 }
@@ -88,20 +97,20 @@ impl Carriers {
         &self.all
     }
 
-    /// Returns the one that carries.
+    /// Returns the carrier that carries the scheduler.
     pub fn carrying(&self) -> &Carrier {
         &self.all[self.carrying.load(Ordering::Acquire)]
     }
 
-    /// In the handler of a signal, before everything else: returns the carrier that this runs on,
-    /// if the scheduler was taken from it.
+    /// Called first in the handler of SIGTRAP: returns the carrier that the handler runs on, if the
+    /// scheduler was taken from that carrier.
     pub fn arrive(&self) -> Option<&Carrier> {
         let here = signals::kernel_thread();
         let carrier = self.all.iter().find(|one| one.thread.load(Ordering::Relaxed) == here)?;
         carrier.taking.arrive().then_some(carrier)
     }
 
-    /// Pokes the one that carries, if it is still blocked in `waits`.
+    /// Pokes the carrier that carries the scheduler, if it is still blocked in `waits`.
     pub fn poke(&self, waits: Waits) {
         if let Some(_one) = self.alone() {
             let carrier = self.carrying();
@@ -110,18 +119,18 @@ impl Carriers {
         }
     }
 
-    /// Returns whether the one that carries cannot be interrupted, and is in no signal handler.
-    /// `mask` is the set of signals that it blocks outside handlers.
+    /// Returns whether the carrier that carries the scheduler waits uninterruptibly and is in no
+    /// signal handler. `mask` is the set of signals that it blocks outside handlers.
     pub fn is_uninterruptible(&self, mask: u64) -> bool {
         let thread = self.carrying().thread.load(Ordering::Relaxed);
         let seen = state::signals_of(thread);
         seen.is_some_and(|seen| seen.cannot_be_interrupted && seen.blocked == mask)
     }
 
-    /// Takes the scheduler from a carrier that is blocked in `waits`, and returns the carrier that
-    /// must continue it. Returns `None` if the scheduler was not taken; the carrier may have been
-    /// poked. `may` returns whether the worker there is in user code, and is called while that
-    /// cannot change.
+    /// Takes the scheduler from a carrier that is blocked in `waits`, and returns the spare carrier
+    /// that must continue the scheduler. Returns `None` if the scheduler was not taken; the blocked
+    /// carrier may have been poked. `may` returns whether the worker on the carrier is in user
+    /// code; it is called while the answer cannot change.
     pub fn take(&self, waits: Waits, mask: u64, may: impl Fn() -> bool) -> Option<&Carrier> {
         let _one = self.alone()?;
         let carrier = self.carrying();
@@ -129,13 +138,13 @@ impl Carriers {
         if !signals::the_gate_comes_first() {
             return None;
         }
-        // T1, T2.
+        // Steps T1 and T2 of `taking.rs`.
         let asked = carrier.taking.ask()?;
         signals::poke_blocked(thread, &carrier.state, waits);
         let gated = state::signals_of(thread)
             .is_some_and(|seen| seen.pending & signals::TRAP != 0 && seen.blocked == mask);
         let next = gated.then(|| self.claim_spare()).flatten();
-        // T3, T4, T5.
+        // Steps T3, T4 and T5.
         let taken = next.is_some()
             && carrier.state.waits() == Some(waits)
             && may()
@@ -153,7 +162,8 @@ impl Carriers {
         self.all.iter().position(|one| one.spare.swap(false, Ordering::AcqRel))
     }
 
-    /// Returns the right to take the scheduler, if no other thread has it. Never waits.
+    /// Returns the right to poke the carriers or to take the scheduler, or `None` if another thread
+    /// has that right. Never waits.
     fn alone(&self) -> Option<Asking<'_>> {
         (!self.asking.swap(true, Ordering::Acquire)).then(|| Asking(&self.asking))
     }

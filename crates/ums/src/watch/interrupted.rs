@@ -1,31 +1,33 @@
 //! A system call that a signal has interrupted, and whether it may be made again on another kernel
 //! thread.
 //!
-//! A call is made again only if all of this is so: it is on the list below ([`again`]), which gives
-//! the reason for each entry; which call it was is certain; and its interruption means that it has
-//! done nothing. The frame of the signal's handler shows one of two things:
+//! A call is made again only if three conditions hold: the call is on the list below ([`again`]),
+//! which gives the reason for each entry; it is certain which call it was; and the interruption
+//! means that the call has done nothing. The frame of the signal's handler shows one of two things:
 //!
 //! * *The call is the next instruction.* The kernel has set the frame up so that the call is made
-//!   again (`SA_RESTART`), or it was not begun. The frame has its number and its arguments. To make
-//!   it on another kernel thread is what the kernel was about to do here.
-//! * *It has ended with `EINTR`.* The frame has its arguments, but its number is lost. The
-//!   instruction before tells the number if it is `mov eax, number`. If it is not (one `syscall`
-//!   instruction may serve several calls), the call is taken to be the one that the thread was seen
-//!   blocked in just before, if instruction, stack pointer and all six arguments are the same. That
-//!   is done for calls that only wait: no other call takes what they take. It is not done for calls
-//!   that move data: `read` and `write` may well have the same arguments.
+//!   again (`SA_RESTART`), or the call was not begun. The frame has the number and the arguments of
+//!   the call. Making the call on another kernel thread does what the kernel was about to do on
+//!   this one.
+//! * *The call has ended with `EINTR`.* The frame has the arguments, but the number is lost. If the
+//!   instruction before the `syscall` is `mov eax, number`, it gives the number. Otherwise (one
+//!   `syscall` instruction may serve several calls) the call is taken to be the one that the thread
+//!   was seen blocked in just before, if instruction, stack pointer and all six arguments are the
+//!   same. That is done only for calls that wait and do nothing else, because no other call takes
+//!   the same arguments. It is not done for calls that move data: `read` and `write` may well have
+//!   the same arguments.
 //!
-//! Everything else is left as the kernel has left it. A call that is not on the list is not
-//! interrupted in the first place: it holds up its host, or, if no signal interrupts it, its
-//! scheduler is taken from the carrier (`carriers.rs`), and the call ends as it ends. `close` is
-//! such a call: after `EINTR` its descriptor is closed, and its number may by now be another
-//! thread's.
+//! Every other interrupted call is left as the kernel has left it. The library does not poke a
+//! thread that is blocked in a call that is not on the list. Such a call holds up its host. If no
+//! signal can interrupt it, its scheduler is taken from the carrier (`carriers.rs`), and the call
+//! ends normally. `close` is an example of a call that is not on the list: after `EINTR` its
+//! descriptor is closed, and the descriptor's number may already mean a file of another thread.
 //!
 //! What the kernel promises is in signal(7), "Interruption of system calls and library functions by
-//! signal handlers", and in the page of each call under `EINTR`.
+//! signal handlers", and in the manual page of each call under `EINTR`.
 //!
-//! A timeout that is given as a span begins again, unless the kernel has stored what is left: such
-//! a call may wait longer by the time that passed until the block was detected.
+//! A timeout that is given as a span begins again, unless the kernel has stored the time that is
+//! left. So such a call may wait longer, by the time that passed until the block was detected.
 
 #![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -39,7 +41,7 @@ use crate::os::linux::handlers::Frame;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interrupted {
     number: i64,
-    /// The address after it, where the thread continues.
+    /// The address of the instruction after the call, where the thread continues.
     after: u64,
     args: [i64; 6],
 }
@@ -49,17 +51,18 @@ pub(super) struct Interrupted {
 enum Again {
     /// Only if the kernel was about to restart it.
     Restarted,
-    /// Also after `EINTR`, which means that nothing was done.
+    /// Also after `EINTR`, which for this call means that nothing was done.
     Ended,
-    /// Also after `EINTR`, and it only waits, so its arguments tell it from every other call.
+    /// Also after `EINTR`. The call only waits, so its arguments distinguish it from every other
+    /// call.
     Waits,
 }
 
-/// Returns whether a call that a thread is blocked in may be made again, on another kernel thread
+/// Returns whether a call in which a thread is blocked may be made again, on another kernel thread
 /// of the process.
 pub(crate) fn can_be_carried(waits: Waits) -> bool {
     let args = waits.args.map(|arg| arg as i64);
-    // On other processors it cannot be found in the frame.
+    // On other processors the call cannot be found in the frame.
     cfg!(target_arch = "x86_64") && waits.call.is_some_and(|number| again(number, args).is_some())
 }
 
@@ -74,19 +77,20 @@ fn again(_: i64, _: [i64; 6]) -> Option<Again> {
 fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again> {
     let when = |yes: bool, again: Again| yes.then_some(again);
     match number {
-        // The kernel compares the word again before it waits. Operations that take a lock for the
-        // calling kernel thread are not on the list.
+        // The kernel compares the futex's value again before it waits. Operations that take a lock
+        // for the calling kernel thread are not on the list.
         libc::SYS_futex => {
             let operation =
                 second as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
             when(matches!(operation, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET), Again::Waits)
         }
-        // The lock is the open file's or the process's.
+        // The lock belongs to the open file or to the process, not to the thread.
         libc::SYS_fcntl => {
             let command = second as i32;
             when(matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW), Again::Restarted)
         }
-        // The process's children, but not those of one kernel thread.
+        // These calls wait for any child of the process. With `__WNOTHREAD` they would wait only
+        // for children of the calling kernel thread.
         libc::SYS_wait4 => when(third as i32 & libc::__WNOTHREAD == 0, Again::Restarted),
         libc::SYS_waitid => when(fourth as i32 & libc::__WNOTHREAD == 0, Again::Restarted),
         _ => again_with_any_arguments(number),
@@ -97,9 +101,10 @@ fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again>
 #[cfg(target_arch = "x86_64")]
 fn again_with_any_arguments(number: i64) -> Option<Again> {
     match number {
-        // `EINTR`: "before any data was read", "written", "available", "transmitted", "before a
-        // valid connection arrived". Once data has been moved, the call ends with its length. The
-        // kernel restarts them, except on a socket with a timeout.
+        // Their manual pages say of `EINTR`: "before any data was read", "written", "available",
+        // "transmitted", "before a valid connection arrived". Once data has been moved, the call
+        // returns its length instead. The kernel restarts these calls, except on a socket with a
+        // timeout.
         libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg => {
             Some(Again::Ended)
         }
@@ -107,26 +112,27 @@ fn again_with_any_arguments(number: i64) -> Option<Again> {
             Some(Again::Ended)
         }
         libc::SYS_accept | libc::SYS_accept4 => Some(Again::Ended),
-        // A message was taken or put, or it was not; operations on semaphores are done all at once,
-        // or none of them; completions are returned, or there was none. The kernel restarts none of
-        // them.
+        // Each of these calls is done as a whole or not at all. A message was taken or put, or it
+        // was not; all operations on the semaphores were done, or none; completions were returned,
+        // or there was none. The kernel restarts none of these calls.
         libc::SYS_msgrcv | libc::SYS_msgsnd | libc::SYS_semop | libc::SYS_semtimedop => {
             Some(Again::Ended)
         }
         libc::SYS_io_getevents => Some(Again::Ended),
-        // They wait until a descriptor is ready, and consume nothing. The kernel restarts none of
-        // them. `pselect6`, `ppoll` and `select` store the time that is left in place of the
-        // timeout.
+        // These calls wait until a descriptor is ready, and consume nothing. The kernel restarts
+        // none of them. `pselect6`, `ppoll` and `select` store the time that is left in place of
+        // the timeout.
         libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => {
             Some(Again::Waits)
         }
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Some(Again::Waits),
-        // The kernel stores the time that is left, if the caller asked for it
-        // ([`Interrupted::for_what_is_left`]). An absolute time stays the same.
+        // The kernel stores the time that is left, if the caller asked for it (see
+        // [`Interrupted::for_what_is_left`]). An absolute time needs no change.
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Some(Again::Waits),
         libc::SYS_futex_waitv => Some(Again::Waits),
-        // The kernel restarts them if nothing was done. After `EINTR` a file may have been created,
-        // or a connection be under way; for files only the file system knows that nothing was done.
+        // The kernel restarts these calls if nothing was done. After `EINTR`, a file may have been
+        // created or a connection may have begun; for files, only the file system can tell whether
+        // nothing was done.
         libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_connect => {
             Some(Again::Restarted)
         }
@@ -138,7 +144,7 @@ fn again_with_any_arguments(number: i64) -> Option<Again> {
         }
         libc::SYS_copy_file_range | libc::SYS_getrandom => Some(Again::Restarted),
         libc::SYS_mq_timedsend | libc::SYS_mq_timedreceive => Some(Again::Restarted),
-        // The lock is the open file's or the process's.
+        // The lock belongs to the open file, not to the thread.
         libc::SYS_flock => Some(Again::Restarted),
         _ => None,
     }
@@ -146,8 +152,8 @@ fn again_with_any_arguments(number: i64) -> Option<Again> {
 
 #[cfg(target_arch = "x86_64")]
 impl Interrupted {
-    /// Finds it in the frame of a handler, as the head of this file says. `seen` is the call that
-    /// the thread was seen blocked in.
+    /// Finds the call in the frame of a handler, by the rules at the head of this file. `seen` is
+    /// the call in which the thread was seen blocked.
     pub fn find(frame: &mut Frame<'_>, seen: Option<Seen>) -> Option<Interrupted> {
         let (is_next, told) = (is_call_next(frame), number_before(frame));
         let pc = frame.pc();
@@ -157,8 +163,8 @@ impl Interrupted {
         let args = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(get);
         let rax = get(libc::REG_RAX);
         if is_next {
-            // Any other call that is next was not begun, or not seen: it is made here, and seen if
-            // it blocks.
+            // If another call is next, it was not begun, or was not the one seen. The thread makes
+            // it on its host, and block watch detects it there if it blocks.
             let after = pc + CALL_LENGTH;
             let number = seen.filter(|seen| (seen.number, seen.pc) == (rax, after))?.number;
             return again(number, args).map(|_| Interrupted { number, after, args });
@@ -178,9 +184,11 @@ impl Interrupted {
         may.then(|| call.for_what_is_left())
     }
 
-    /// Returns whether it unblocks signals only while it waits. If it has ended, the reason may be
-    /// a signal whose handler has run before this; it must then end, or the program would wait for
-    /// what has happened. For any other call it is as if that signal had come just before.
+    /// Returns whether the call changes the signal mask while it waits. If such a call has ended,
+    /// the reason may be a signal of the application, whose handler has already run. Then the call
+    /// must return `EINTR`, because otherwise the program would wait for something that has
+    /// happened. For a call without a mask, the result is the same as if that signal had arrived
+    /// just before the call.
     fn waits_with_a_mask(&self) -> bool {
         let [_, _, _, fourth, fifth, sixth] = self.args;
         match self.number {
@@ -191,8 +199,8 @@ impl Interrupted {
         }
     }
 
-    /// Returns a sleep that has ended with `EINTR` with the rest of its time, which the kernel has
-    /// stored where the caller asked for it.
+    /// For a sleep that has ended with `EINTR`: returns the call with the time that is left, which
+    /// the kernel has stored where the caller asked for it.
     fn for_what_is_left(mut self) -> Interrupted {
         let [_, second, _, fourth, ..] = self.args;
         match self.number {
@@ -207,11 +215,11 @@ impl Interrupted {
         self
     }
 
-    /// Makes the call as the C library would, and returns the kernel's result.
+    /// Makes the call as the C library does, and returns the kernel's result.
     pub fn make(&self) -> i64 {
         let [a, b, c, d, e, f] = self.args;
         let result: i64;
-        // SAFETY: Plain Call: the program's own call, which it was in, with its arguments.
+        // SAFETY: Plain Call: the call that the program itself was making, with its arguments.
         unsafe {
             std::arch::asm!(
                 "syscall",
@@ -223,7 +231,7 @@ impl Interrupted {
         result
     }
 
-    /// Changes the frame so that the call has returned this result.
+    /// Changes the frame of the handler so that the program sees the call return this result.
     pub fn is_over(&self, frame: &mut Frame<'_>, result: i64) {
         let registers = &mut frame.context().uc_mcontext.gregs;
         registers[libc::REG_RIP as usize] = self.after as i64;
@@ -235,34 +243,35 @@ impl Interrupted {
 #[cfg(target_arch = "x86_64")]
 pub(super) const CALL_LENGTH: u64 = 2;
 
-/// Returns whether the next instruction of the interrupted thread is a `syscall`. It may lie on two
-/// pages.
+/// Returns whether the next instruction of the interrupted thread is a `syscall`. The instruction
+/// may cross the boundary of two pages.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn is_call_next(frame: &Frame<'_>) -> bool {
     let byte = |n: u64| {
         let at = frame.pc();
-        // SAFETY: Loaded: the thread continues there, so there is an instruction. Its second byte
-        // is read only if it has one: no instruction of one byte begins like this.
+        // SAFETY: Loaded: the thread continues at this address, so an instruction is there. The
+        // second byte is read only after the first one was 0x0f: no instruction of one byte begins
+        // with that.
         unsafe { ((at + n) as *const u8).read() }
     };
     byte(0) == 0x0f && byte(1) == 0x05
 }
 
-/// Returns the number of the call that ends before the next instruction of the interrupted thread,
-/// if it is made by `mov eax, number; syscall`.
+/// Returns the number of the call that the interrupted thread made just before its next
+/// instruction, if the code is `mov eax, number; syscall`.
 #[cfg(target_arch = "x86_64")]
 fn number_before(frame: &Frame<'_>) -> Option<i64> {
     let rip = frame.pc();
-    /// The pair, and the byte before it.
+    /// The length of the two instructions and of the byte before them.
     const LENGTH: u64 = 8;
-    // On one page with the next instruction, which is mapped.
+    // Only if they are on the same page as the next instruction, because that page is mapped.
     if rip % 4096 < LENGTH {
         return None;
     }
-    // SAFETY: Loaded: bytes of the program's code, as said above.
+    // SAFETY: Loaded: bytes of the program's code, on a page that is mapped, by the check above.
     let bytes = unsafe { ((rip - LENGTH) as *const [u8; 8]).read_unaligned() };
     let [before, mov, a, b, c, d, rest @ ..] = bytes;
-    // With such a prefix byte another register is loaded (`mov r8d`).
+    // With such a prefix byte, `mov` loads another register (`mov r8d`).
     let is_prefixed = (0x40..0x50).contains(&before);
     let number = || i32::from_le_bytes([a, b, c, d]).into();
     (mov == 0xb8 && rest == [0x0f, 0x05] && !is_prefixed).then(number)
