@@ -1,5 +1,5 @@
-//! Tests of what is found in the frame of a signal's handler. The frames are made here, with code
-//! that was never run.
+//! Tests of which interrupted call is found in the frame of a signal's handler. The tests make the
+//! frames, and the code that the frames point to is never run.
 //!
 //! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -7,13 +7,13 @@
 
 use super::*;
 
-/// Code that ends with a `syscall` whose number no instruction beside it tells.
+/// Code that ends with a `syscall`; no instruction near it loads the call's number.
 const SHARED: [u8; 16] = [
     0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x4c, 0x89, 0xc8, 0x48, 0x89, 0xc8, 0x90, 0x90, 0x0f, 0x05,
 ];
 
 /// Returns code that ends with `mov register, number; syscall`. `prefix` is the byte before the
-/// `mov`.
+/// `mov`, which may select another register.
 fn pair(prefix: u8, number: i64) -> [u8; 16] {
     let [a, b, c, d] = (number as i32).to_le_bytes();
     let mut code = [0x90; 16];
@@ -21,7 +21,7 @@ fn pair(prefix: u8, number: i64) -> [u8; 16] {
     code
 }
 
-/// Code on one page with what follows it.
+/// Code, and the bytes after it, on one page.
 #[repr(C, align(64))]
 struct Code {
     call: [u8; 16],
@@ -45,14 +45,15 @@ impl Case {
         end.expose_provenance() as u64
     }
 
-    /// Returns what a look sees that finds this case blocked in that call.
+    /// Returns what is recorded of a thread that is seen blocked in this call, at this case's
+    /// address.
     fn seen_in(&self, number: i64) -> Option<Seen> {
         let args = self.args.map(|arg| arg as u64);
         Waits { call: Some(number), args, pc: self.pc(), sp: self.sp }.seen()
     }
 
     fn find(&self, pc: u64, rax: i64, seen: Option<Seen>) -> Option<Interrupted> {
-        // SAFETY: Plain Call: zeros are a value of this structure.
+        // SAFETY: Plain Call: all zeros are a valid value of this structure.
         let mut frame: libc::ucontext_t = unsafe { std::mem::zeroed() };
         let registers = &mut frame.uc_mcontext.gregs;
         use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
@@ -66,7 +67,7 @@ impl Case {
         Interrupted::find(&mut frame_of(&mut frame, &mut info()), seen)
     }
 
-    /// Returns what is found if the call returned EINTR.
+    /// Returns what is found if the call has returned `EINTR`.
     fn ended(&self, seen: Option<Seen>) -> Option<Interrupted> {
         self.find(self.pc(), -i64::from(libc::EINTR), seen)
     }
@@ -78,18 +79,19 @@ impl Case {
 }
 
 fn info() -> libc::siginfo_t {
-    // SAFETY: Plain Data: zeros are a value of this structure.
+    // SAFETY: Plain Data: all zeros are a valid value of this structure.
     unsafe { std::mem::zeroed() }
 }
 
-/// Returns the frame of a handler that interrupted a thread at an instruction of this test's.
+/// Returns the frame of a handler that interrupted a thread at an instruction made by the test.
 fn frame_of<'a>(context: &'a mut libc::ucontext_t, info: &'a mut libc::siginfo_t) -> Frame<'a> {
     let context = std::ptr::from_mut(context).cast();
-    // SAFETY: Contract: there is an instruction, made by the test.
+    // SAFETY: Contract: the frame's address is that of an instruction, which the test has made.
     unsafe { Frame::of(libc::SIGTRAP, info, context) }
 }
 
-/// Returns what is found if a call returned EINTR, and the code and the look agree on its number.
+/// Returns what is found if a call has returned `EINTR`, and the code gives the same number as the
+/// call in which the thread was seen.
 fn ended(number: i64, args: [i64; 6]) -> Option<Interrupted> {
     let case = Case::of(pair(0x90, number), args);
     case.ended(case.seen_in(number))
@@ -124,7 +126,8 @@ fn after_eintr_only_calls_are_made_again_that_have_done_nothing_then() {
 #[test]
 fn where_one_instruction_serves_many_calls_only_the_same_wait_is_made_again() {
     let case = Case::of(SHARED, [5, 0x2000, 64, 0, 0, 0]);
-    // Another call with these arguments may have been interrupted: a `write` instead of the `read`.
+    // The arguments do not decide: the interrupted call may have been a `write` instead of the
+    // `read`.
     assert!(case.ended(case.seen_in(libc::SYS_read)).is_none());
     let seen = case.seen_in(libc::SYS_epoll_wait);
     assert_eq!(case.ended(seen).map(|call| call.number), Some(libc::SYS_epoll_wait));
@@ -147,7 +150,7 @@ fn the_code_says_which_call_it_was_whatever_was_seen() {
     let case = Case::of(pair(0x90, libc::SYS_recvfrom), [3, 0x2000, 8, 0, 0, 0]);
     let found = case.ended(case.seen_in(libc::SYS_poll));
     assert_eq!(found.map(|call| call.number), Some(libc::SYS_recvfrom));
-    // `mov r8d, 0` is no number of a call.
+    // `mov r8d, 0` does not load the number of a call.
     let case = Case::of(pair(0x41, libc::SYS_read), [3, 0x2000, 8, 0, 0, 0]);
     assert!(case.ended(None).is_none());
 }
@@ -198,8 +201,8 @@ fn a_call_that_unblocks_a_signal_only_while_it_waits_is_not_made_again_after_ein
     assert!(ended(libc::SYS_rt_sigsuspend, fourth(0)).is_none());
 }
 
-/// Maps two pages. The first ends with this byte; the second cannot be read, or (`second`) begins
-/// with the last byte of a `syscall`.
+/// Maps two pages and returns the address of the first page's last byte, which is `last`. If
+/// `second`, the second page begins with the last byte of a `syscall`; otherwise it is unmapped.
 fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
     const PAGE: usize = 4096;
     // SAFETY: Plain Call: new memory, which no other code uses.
@@ -222,12 +225,13 @@ fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
 fn a_syscall_on_two_pages_is_recognised_and_other_code_at_the_end_of_a_page_is_not_one() {
     for (last, second, is) in [(0x0f, true, true), (0xc3, true, false), (0xc3, false, false)] {
         let (pages, at) = at_the_end(last, second);
-        // SAFETY: Plain Data: zeros are a value. (The bytes at `at` were made above; the one at the
-        // end of a page is a whole instruction.)
+        // SAFETY: Plain Data: all zeros are a valid value. The bytes at `at` were made above; if
+        // only the last byte of the page is mapped, it is a whole instruction.
         let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
         context.uc_mcontext.gregs[libc::REG_RIP as usize] = at as i64;
         assert_eq!(is_call_next(&frame_of(&mut context, &mut info())), is, "{last:x}");
-        // SAFETY: Plain Call: made above; a part that is already unmapped does no harm.
+        // SAFETY: Plain Call: the mapping was made above; unmapping a part that is already unmapped
+        // is harmless.
         assert_eq!(unsafe { libc::munmap(pages, 2 * 4096) }, 0);
     }
 }

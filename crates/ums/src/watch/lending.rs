@@ -2,47 +2,54 @@
 //! word.
 //!
 //! A worker with its own context that rejoins its scheduler after an undeclared block was
-//! interrupted at an arbitrary instruction: it may hold a lock, such as the allocator's. It is
+//! interrupted at an arbitrary instruction. So it may hold a lock, such as the allocator's. It is
 //! saved, and waits to be chosen. If the scheduler itself waits for that lock, it chooses no
-//! worker. Then the worker is *lent*, that is, allowed to run without the baton: on its own kernel
-//! thread, until it asks for its scheduler. (Thread workers at their gates are lent in the same
-//! way: `thread.rs`.)
+//! worker. Then the worker is *lent*: it is allowed to run without the baton, on its own kernel
+//! thread, until it asks for its scheduler, that is, until it needs the baton again. (Thread
+//! workers at their gates are lent in the same way: `thread.rs`.)
+//!
+//! The *lender* is the thread that allows it. The *chooser* is the holder of the baton, which takes
+//! the worker from the runnable list to resume it.
 //!
 //! ```text
 //! NONE     | it has the baton, or is no such worker
-//! REJOINED | saved, or about to be, which the inbox is told
+//! REJOINED | saved, or about to be; when it is saved, it is pushed onto the inbox
 //! LENT     | it runs without the baton, and is on the runnable list, or in the inbox
 //! PASSED   | it runs without the baton, and is on no list: the chooser has passed it over
-//! ASKED    | saved, or about to be, which `back` is told; on the runnable list, or in the inbox
+//! ASKED    | saved, or about to be; when it is saved, `back` is set. It is on the runnable list, or
+//!          | in the inbox
 //!
 //! the worker                       the lender                the chooser
 //! W1 NONE -> REJOINED
-//! W2 is saved, and the inbox told                            finds it by the inbox
+//! W2 is saved, then pushed                                   takes it from the inbox
+//!    onto the inbox
 //!                                  L1 sees REJOINED
 //!                                  L2 sees it saved
 //!                                  L3 -> LENT, releases it   C1 REJOINED -> NONE: resumes it
 //! W3 runs                                                    C2 LENT -> PASSED: chooses another
-//! W4 asks at last: LENT -> ASKED
+//! W4 asks for its scheduler:
+//!    LENT -> ASKED
 //! W5 is saved, and `back` is set                             C3 ASKED: waits for `back`,
 //!    or PASSED -> REJOINED, and W2 again                        -> NONE: resumes it
 //! ```
 //!
-//! Above the kind stands a count that grows with every change.
+//! The bits above the kind are a count that grows with every change.
 //!
-//! * *One thread resumes it.* L3, C1, C2 and W4 change the word from what it was seen to be. While
-//!   it is REJOINED, one of L3 and C1 succeeds. In LENT and PASSED the worker is running. In ASKED
-//!   only the chooser resumes it.
-//! * *It is saved when it is resumed.* For C1 the inbox has said so, and for C3 `back`, which is
-//!   set once for each ASKED and consumed once. L2 comes after L1, and W1 comes after the worker
-//!   was last resumed and before it is saved: so what L2 sees belongs to this time, or the count
-//!   has changed.
-//! * *No thread waits for a lent worker.* C3 waits for a worker that is about to be saved, and that
-//!   does nothing else first.
+//! * *Only one thread resumes it.* L3, C1, C2 and W4 are compare-and-swaps of the word that was
+//!   read. While the word is REJOINED, exactly one of L3 and C1 succeeds. In LENT and PASSED the
+//!   worker is running. In ASKED only the chooser resumes it.
+//! * *It is saved when it is resumed.* For C1, the worker was pushed onto the inbox after it was
+//!   saved. For C3, `back` is set after it was saved, once for each ASKED, and consumed once. For
+//!   L3, L2 comes after L1, and W1 comes after the worker was last resumed and before it is saved.
+//!   So the save that L2 sees belongs to the REJOINED that L1 has seen, or the count has changed
+//!   and L3 fails.
+//! * *No thread waits for a lent worker that runs.* C3 waits only for a worker that is about to be
+//!   saved, and that does nothing else before.
 //!
-//! A worker that asks for its scheduler while it holds a lock that the scheduler waits for has made
-//! a deadlock itself.
+//! If a worker asks for its scheduler while it holds a lock that the scheduler waits for, that is a
+//! deadlock of the program's own.
 //!
-//! The model in `lending_loom.rs` tries all of this.
+//! The model in `lending_loom.rs` tries every order of these steps.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -55,7 +62,7 @@ const LENT: u64 = 2;
 const PASSED: u64 = 3;
 const ASKED: u64 = 4;
 const KIND: u64 = 7;
-/// One more change.
+/// Added to the word, counts one change.
 const STEP: u64 = 8;
 
 fn next(now: u64, kind: u64) -> u64 {
@@ -65,7 +72,7 @@ fn next(now: u64, kind: u64) -> u64 {
 /// The lending word of one worker.
 pub(crate) struct Lending {
     word: AtomicU64,
-    /// Set when the worker that asked for its scheduler is saved.
+    /// Set when a worker that has asked for its scheduler is saved.
     pub back: Event,
 }
 
@@ -74,15 +81,16 @@ impl Lending {
         Lending { word: AtomicU64::new(NONE), back: Event::new() }
     }
 
-    /// W1. Called by a worker that is about to be saved. It may be lent until it is chosen.
+    /// W1. Called by a worker that is about to be saved. From then on it may be lent, until it is
+    /// chosen.
     pub fn rejoin(&self) {
         let now = self.word.load(Relaxed);
         debug_assert_eq!(now & KIND, NONE, "a worker rejoins once");
         self.word.store(next(now, REJOINED), Release);
     }
 
-    /// W4. Called by a lent worker that is about to be saved. If this returns true, the worker sets
-    /// `back` when it is saved; otherwise it goes through the inbox.
+    /// W4. Called by a lent worker that is about to be saved. If this returns true, the code that
+    /// saves the worker sets `back`; otherwise it pushes the worker onto the inbox.
     pub fn ask_for_scheduler(&self) -> bool {
         let now = self.word.load(Relaxed);
         let kept = now & KIND == LENT
@@ -95,17 +103,19 @@ impl Lending {
         kept
     }
 
-    /// Returns whether the worker runs without the baton. To other threads the answer may be stale.
+    /// Returns whether the worker runs without the baton. For other threads the answer may be out
+    /// of date.
     pub fn is_lent(&self) -> bool {
         matches!(self.word.load(Relaxed) & KIND, LENT | PASSED)
     }
 
-    /// Returns whether it has rejoined so that it may be lent, and was not chosen since.
+    /// Returns whether the worker has rejoined in a way that allows it to be lent, and has not been
+    /// chosen since.
     pub fn is_lendable(&self) -> bool {
         self.word.load(Relaxed) & KIND != NONE
     }
 
-    /// L1 and L2. Returns whether it could be lent now.
+    /// L1 and L2. Returns whether the worker could be lent now.
     pub fn waits(&self, is_saved: impl Fn() -> bool) -> bool {
         self.seen(is_saved).is_some()
     }
@@ -115,14 +125,14 @@ impl Lending {
         (now & KIND == REJOINED && is_saved()).then_some(now)
     }
 
-    /// L1 to L3. If this returns true, the caller releases the worker.
+    /// L1 to L3. If this returns true, the worker is lent, and the caller makes it run.
     pub fn lend(&self, is_saved: impl Fn() -> bool) -> bool {
         let Some(now) = self.seen(is_saved) else { return false };
         self.word.compare_exchange(now, next(now, LENT), AcqRel, Relaxed).is_ok()
     }
 
     /// C1 to C3. Returns true if the worker is saved and the caller must resume it. Returns false
-    /// if it runs without the baton; it will come through the inbox.
+    /// if the worker runs without the baton; it will be pushed onto the inbox later.
     pub fn choose(&self) -> bool {
         loop {
             let now = self.word.load(Acquire);

@@ -1,9 +1,10 @@
-//! Models of lending: in every order a worker is resumed by one thread at a time, when it is saved,
-//! and is chosen in the end.
+//! Models of lending: in every order of the steps, only one thread resumes the worker at a time,
+//! the worker is saved when it is resumed, and it is chosen in the end.
 //!
-//! Bounds: a worker that rejoins twice, is chosen each time and asks again after it was lent, and a
-//! lender that lends once; the same with one rejoining and two loans, at three preemptions. The
-//! thread that wins the worker plays the kernel thread that runs it. Exhaustive otherwise.
+//! Bounds: a worker that rejoins twice, is chosen each time, and asks for its scheduler after it
+//! was lent, with a lender that lends once; and a worker that rejoins once and is lent twice, with
+//! at most three preemptions. The thread that obtains the worker also plays the kernel thread that
+//! runs it. Within these bounds the models are exhaustive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -12,13 +13,13 @@ use ::loom::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::*;
 
-/// What is left out, for the positive controls.
+/// The step that a positive control leaves out, so that the model must fail.
 #[derive(Clone, Copy, PartialEq)]
 enum Without {
     Nothing,
-    /// L2.
+    /// L2 of `lending.rs`.
     Look,
-    /// C1: the chooser resumes whatever the inbox has brought.
+    /// C1: the chooser resumes every worker that it takes from the inbox, whatever the word says.
     Choice,
 }
 
@@ -55,7 +56,7 @@ impl World {
         }
     }
 
-    /// The worker rejoins, and is chosen.
+    /// The worker rejoins, is pushed onto the inbox, and is chosen.
     fn choose(&self, without: Without) {
         self.word.rejoin();
         self.is_saved();

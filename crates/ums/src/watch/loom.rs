@@ -1,8 +1,9 @@
-//! Models of ownership: a place has one owner, in every order of waking, looking and passing.
+//! Models of the ownership word: a place has one owner, in every order of waking, looking and
+//! passing the gate.
 //!
-//! Bounds: one thread that blocks and wakes once, twice in its user code, and one or two revokers
-//! (the watcher and the watchdog). The ring is a word: even means that the thread runs, odd that it
-//! is blocked. Exhaustive.
+//! Bounds: one thread that blocks and wakes, once or twice, and one or two revokers (the watcher
+//! and the watchdog). The perf ring is one number: if it is even, the thread runs; if it is odd,
+//! the thread is blocked. Within these bounds the models are exhaustive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -15,7 +16,7 @@ struct World {
     word: Word,
     /// What the kernel has recorded about the thread.
     ring: AtomicU64,
-    /// How many run as owners of the place: the thread, or the revoker that took it away.
+    /// The number of owners of the place that run: the thread, or the revoker that took the place.
     owners: AtomicU32,
 }
 
@@ -34,7 +35,7 @@ impl World {
     fn block(&self, gate: bool) -> bool {
         self.owners.fetch_sub(1, AcqRel);
         self.ring.fetch_add(1, Release);
-        // The kernel puts it to sleep and wakes it, at any time.
+        // The kernel may wake the thread at any time.
         self.ring.fetch_add(1, Release);
         let mine = !gate || self.word.pass();
         if mine {
@@ -43,7 +44,7 @@ impl World {
         mine
     }
 
-    /// Looks once, and returns whether it took the place.
+    /// Looks once at the thread, and returns whether it took the place.
     fn look(&self) -> bool {
         let seen = self.word.seen();
         if !seen.is_revocable() || self.ring.load(Acquire) % 2 == 0 {

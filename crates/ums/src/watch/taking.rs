@@ -2,37 +2,38 @@
 //! one atomic word.
 //!
 //! A *carrier* (`carriers.rs`) is a kernel thread on which workers with their own context run. When
-//! it blocks in the code of one of them, another thread (the *taker*) wants a spare carrier to
-//! continue everything else. The blocked carrier may wake at that very moment, and then runs user
-//! code. The *gate* is a signal that is made pending while it is blocked: its handler runs before
-//! any other instruction of the carrier.
+//! it blocks in the code of one of them, another thread (the *taker*) may take the scheduler from
+//! it, so that a spare carrier continues the scheduler's other workers. But the blocked carrier may
+//! wake at that very moment and run user code. The *gate* prevents that. It is a signal that is
+//! made pending while the carrier is blocked: its handler runs before any other instruction of the
+//! carrier.
 //!
 //! ```text
-//! NONE   | no thread wants to take the scheduler
-//! ASKED  | a taker would take the scheduler if the carrier is still blocked
-//! TAKEN  | the carrier has lost the scheduler, and does not know
+//! NONE   | no thread tries to take the scheduler
+//! ASKED  | a taker will take the scheduler if the carrier is still blocked
+//! TAKEN  | the carrier has lost the scheduler, and its handler has not run since
 //!
 //! the taker                                    the carrier's handler, before any user instruction
-//! T1 ASKED
-//! T2 the signal; sees it pending, not blocked
-//! T3 sees the carrier blocked, where it was
+//! T1 -> ASKED
+//! T2 sends the signal; sees it pending, not blocked
+//! T3 sees the carrier blocked, in the same wait
 //! T4 sees whether a worker is in user code
-//! T5 ASKED -> TAKEN                            H1 -> NONE; what was it?
+//! T5 ASKED -> TAKEN                            H1 -> NONE, and sees which kind the word was
 //! ```
 //!
-//! Above the kind stands a count that grows with every change, so T5 succeeds only if H1 has not
-//! run since T1.
+//! The bits above the kind are a count that grows with every change, so T5 succeeds only if H1 has
+//! not run since T1.
 //!
-//! * *The carrier woke before T3.* Then T3 finds it running, or blocked in another place, or it has
-//!   passed H1 and T5 fails. It continues.
-//! * *It wakes after T3.* The signal is pending (T2), so it runs H1 first. If that is before T5, T5
-//!   fails and the carrier continues. If it is after T5, H1 finds TAKEN and the carrier stops
+//! * *The carrier woke before T3.* Then T3 sees it running, or blocked in another wait, or it has
+//!   passed H1 and T5 fails. In all three cases it continues.
+//! * *It wakes after T3.* The signal is pending (T2), so it runs H1 first. If H1 comes before T5,
+//!   T5 fails and the carrier continues. If H1 comes after T5, H1 finds TAKEN and the carrier stops
 //!   there.
-//! * *What T4 reads* was written by the carrier before it blocked, and does not change from T3 to
-//!   H1. If T5 succeeds, H1 comes later than T4.
+//! * *What T4 reads* was written by the carrier before it blocked, and does not change between T3
+//!   and H1. If T5 succeeds, H1 comes later than T4.
 //!
-//! So exactly one of the two has the scheduler. One taker at a time asks (`Carriers::alone`). The
-//! model in `taking_loom.rs` tries all of this.
+//! So exactly one of carrier and taker has the scheduler. One taker at a time tries
+//! (`Carriers::alone`). The model in `taking_loom.rs` tries every order of these steps.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -42,10 +43,10 @@ const NONE: u64 = 0;
 const ASKED: u64 = 1;
 const TAKEN: u64 = 2;
 const KIND: u64 = 3;
-/// One more change.
+/// Added to the word, counts one change.
 const STEP: u64 = 4;
 
-/// The word as T1 left it.
+/// The word as T1 has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked(u64);
 
@@ -76,12 +77,12 @@ impl Taking {
         }
     }
 
-    /// T5. Returns false if the carrier has woken in time.
+    /// T5. Returns false if the carrier has run H1 since T1.
     pub fn take(&self, asked: Asked) -> bool {
         self.0.compare_exchange(asked.0, next(asked.0, TAKEN), AcqRel, Acquire).is_ok()
     }
 
-    /// Ends the attempt instead of T5.
+    /// Ends the attempt without T5.
     pub fn give_up(&self, asked: Asked) {
         let _ = self.0.compare_exchange(asked.0, next(asked.0, NONE), AcqRel, Relaxed);
     }

@@ -1,10 +1,10 @@
-//! Models of taking: in every order of waking, looking and taking, one kernel thread carries the
-//! scheduler.
+//! Models of taking a scheduler from a carrier: in every order of waking, looking and taking, one
+//! kernel thread carries the scheduler.
 //!
 //! Bounds: one carrier that blocks and wakes once and then runs two instructions, and one taker.
-//! The kernel's side is three words: how often the carrier has been put to sleep and woken (odd: it
-//! is blocked), whether the signal is pending, and what the worker's data say. The kernel's own
-//! locks order these; here fences do. Exhaustive.
+//! Three words model the kernel: how often the carrier has been put to sleep and woken (odd: it is
+//! blocked), whether the signal is pending, and whether a worker is in user code. In the kernel,
+//! locks order these words; in the model, fences do. Within these bounds the models are exhaustive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
@@ -13,13 +13,13 @@ use ::loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use super::*;
 
-/// What is left out, for the positive controls.
+/// The step that a positive control leaves out, so that the model must fail.
 #[derive(Clone, Copy, PartialEq)]
 enum Without {
     Nothing,
-    /// The handler lets the carrier continue whatever it finds.
+    /// The handler lets the carrier continue whatever the word says.
     Gate,
-    /// T3.
+    /// T3 of `taking.rs`.
     Look,
 }
 
@@ -35,7 +35,7 @@ impl World {
     fn new() -> Arc<World> {
         Arc::new(World {
             word: Taking::new(),
-            // It is blocked.
+            // The carrier is blocked.
             sleeps: AtomicU64::new(1),
             pending: AtomicBool::new(false),
             in_user: AtomicBool::new(true),
@@ -54,14 +54,14 @@ impl World {
         !taken || without == Without::Gate
     }
 
-    /// The carrier wakes, and runs. Returns whether it still carries.
+    /// The carrier wakes, and runs. Returns whether it still carries the scheduler.
     fn wake(&self, without: Without) -> bool {
         self.sleeps.fetch_add(1, AcqRel);
         if !self.may_continue(without) {
             return false;
         }
         self.run();
-        // A switch: what runs next is not user code.
+        // A switch: the code that runs next is not user code.
         self.in_user.store(false, Release);
         self.may_continue(without)
     }

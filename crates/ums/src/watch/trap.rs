@@ -1,22 +1,24 @@
-//! The gate in a signal: the handler of SIGTRAP, which runs on the way back to user code.
+//! The handler of SIGTRAP, which is the gate of a thread on its way back to user code.
 //!
 //! perf sends SIGTRAP after every switch away from a watched thread, before that thread runs
-//! another instruction of the user's. The handler reads the ownership word. If the thread still
-//! owns its place (it was preempted, or its block was not detected), the handler returns. If not,
-//! the thread waits here, inside the handler, until it owns a place again. The interrupted system
-//! call has its result already and keeps it.
+//! another instruction of user code. The handler reads the ownership word. If the thread still owns
+//! its place (it was preempted, or its block was not detected), the handler returns. Otherwise the
+//! thread waits inside the handler until it owns a place again. The interrupted system call has its
+//! result already and keeps it.
 //!
-//! The handler is async-signal-safe: no allocation, no lock, `errno` is preserved. All signals are
-//! blocked in it, so the user's are delivered when the thread resumes.
+//! The handler is async-signal-safe: it does not allocate or lock, and it preserves `errno`. All
+//! signals are blocked in it, so the application's signals are delivered after the handler has
+//! returned.
 //!
-//! *Restart.* If another signal is pending, the kernel decides by *our* flags, as ours comes first,
-//! whether an interrupted call is restarted. Our flags ask for the restart. If the other signal's
-//! handler was installed without `SA_RESTART`, our handler turns the restart into `EINTR`.
+//! *Restart.* If another signal is pending, SIGTRAP is delivered first. So the kernel decides by
+//! the flags of *our* handler whether an interrupted call is restarted, and our flags ask for the
+//! restart. If the other signal's handler was installed without `SA_RESTART`, our handler turns the
+//! restart into `EINTR`.
 //!
 //! *Hosted.* A SIGTRAP on a host interrupts a thread that runs on a kernel thread other than its
-//! own. Three things send one there: a poke, the gate of a carrier whose scheduler was taken
-//! (`carriers.rs`), and the end of the one instruction that a worker executes away from its host
-//! (`hosted.rs`).
+//! own. There are three sources of such a SIGTRAP: a poke (`signals.rs`), the gate of a carrier
+//! whose scheduler was taken (`carriers.rs`), and the end of the one instruction that a worker
+//! executes away from its host (`hosted.rs`).
 //!
 //! Named invariant **Signal**: see ARCHITECTURE.md.
 
@@ -33,21 +35,23 @@ use crate::os::linux::handlers::{self, Before, Frame, Handler};
 
 /// `si_code` of a SIGTRAP that perf sent.
 const TRAP_PERF: i32 = 6;
-/// `si_code` of one that the processor raised after a single instruction.
+/// `si_code` of a SIGTRAP that the processor raised after a single instruction.
 const TRAP_TRACE: i32 = 2;
-/// `si_code` of one that the processor raised, and whose cause the kernel does not know.
+/// `si_code` of a SIGTRAP that the processor raised for a cause that the kernel cannot determine.
 const TRAP_BRKPT: i32 = 1;
 /// The signal by which the C library cancels a thread.
 const SIGCANCEL: i32 = 32;
 
 static BEFORE: Before = Before::new();
 
-/// Installs the handler. SIGTRAPs that are not ours go to the handler that was there before.
+/// Installs the handler. A SIGTRAP that is not sent for this crate goes to the handler that was
+/// installed before.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // Of the C library's own two signals, the one that cancels a thread would unwind the thread
-        // while it waits at its gate; the other one must get through (setuid).
+        // The C library has two signals of its own. The one that cancels a thread must be blocked,
+        // because it would unwind the thread while the thread waits at its gate. The other one must
+        // be delivered (setuid).
         let blocked = ALL | 1 << (SIGCANCEL - 1);
         handlers::install::<Trap>(libc::SIGTRAP, &BEFORE, libc::SA_RESTART, blocked);
     });
@@ -55,7 +59,7 @@ pub(crate) fn install() {
 
 struct Trap;
 
-// SAFETY: Signal: no allocation and no lock, as the head of this file says.
+// SAFETY: Signal: no allocation and no lock, as the file's header says.
 unsafe impl Handler for Trap {
     fn handle(frame: &mut Frame<'_>) {
         on_trap(frame);
@@ -64,15 +68,15 @@ unsafe impl Handler for Trap {
 
 fn on_trap(frame: &mut Frame<'_>) {
     let code = frame.info().si_code;
-    // Before everything else: whether the scheduler was taken from this carrier.
+    // This check comes first: was the scheduler taken from the carrier that the handler runs on?
     if let Some(carrier) = hosted::arrive() {
-        // Whatever else is pending waits until the worker has rejoined its scheduler.
+        // Any other pending request waits until the worker has rejoined its scheduler.
         return elsewhere(frame, |_| calls::leave_taken(carrier));
     }
     let is_poke = is_poke(frame);
     match thread::me() {
         Some(me) if is_poke && me.is_hosted() => {
-            // Another signal that has come with it may require the call to end.
+            // Another signal that is pending too may require that the call ends with `EINTR`.
             let ends = wants_eintr(*frame.mask());
             on_host(frame, |frame| me.poked(frame, blocked_in(frame), ends));
         }
@@ -91,8 +95,8 @@ fn on_trap(frame: &mut Frame<'_>) {
         None if is_of_a_step(code) && hosted::has_stepped(frame) => {
             on_host(frame, |_| calls::has_stepped());
         }
-        // A late trap of a thread that is no longer watched, or a poke for a thread that has left
-        // this host.
+        // A late SIGTRAP of perf for a thread that is no longer watched, or a poke for a thread
+        // that has left this host.
         None if code == TRAP_PERF || is_poke => {}
         _ => pass_on(frame),
     }
@@ -101,24 +105,24 @@ fn on_trap(frame: &mut Frame<'_>) {
 /// Returns whether a SIGTRAP with this code comes from the gate of the calling thread.
 ///
 /// The processor reports in its register DR6 which breakpoint was hit. Some hypervisors lose that
-/// report now and then (R13). The kernel then has a debug exception without a cause: it consults no
-/// perf event, and sends SIGTRAP with `TRAP_BRKPT`. On x86-64 the only other source of that code is
-/// the instruction `int1`, which programs do not use (`int3` has another code). So in a thread that
-/// has a breakpoint, the code means that breakpoint, and the handler is the gate in time: the
-/// instruction at the breakpoint has not been executed.
+/// report now and then (R13). The kernel then sees a debug exception without a cause. It consults
+/// no perf event, and sends SIGTRAP with `TRAP_BRKPT`. On x86-64 the only other source of that code
+/// is the instruction `int1`, which programs do not use (`int3` has another code). So if the thread
+/// has a breakpoint, this code means that the breakpoint was hit. The handler still runs in time as
+/// the gate, because the instruction at the breakpoint has not been executed.
 fn is_of_the_gate(me: &Watched, code: i32) -> bool {
     let lost = cfg!(target_arch = "x86_64") && code == TRAP_BRKPT && me.breakpoint.is_attached();
     code == TRAP_PERF || lost
 }
 
-/// Returns whether a SIGTRAP with this code may come from the end of a step, whose cause may be
-/// lost as well.
+/// Returns whether a SIGTRAP with this code may come from the end of a single step. A hypervisor
+/// may lose the cause of that SIGTRAP, too.
 fn is_of_a_step(code: i32) -> bool {
     code == TRAP_TRACE || cfg!(target_arch = "x86_64") && code == TRAP_BRKPT
 }
 
-/// Runs `f`, which may return on another kernel thread, in the handler of a hosted thread. Restores
-/// the host's mask first, because what the host runs next is not in a handler.
+/// Runs `f` in the handler of a hosted thread; `f` may return on another kernel thread. Restores
+/// the host's signal mask first, because the code that the host runs next is in no handler.
 fn on_host(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
     elsewhere(frame, |frame| {
         block_here(*frame.mask());
@@ -126,9 +130,10 @@ fn on_host(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
     });
 }
 
-/// Runs `f`, which may return on another kernel thread, in a handler. If it does, what the handler
-/// restores is made that kernel thread's own: the mask becomes the one that it has now, and its
-/// alternate signal stack stays as it is, because the kernel ignores an invalid one.
+/// Runs `f` in a handler; `f` may return on another kernel thread. If it does, the frame is changed
+/// so that the handler's return restores that kernel thread's own state. The signal mask in the
+/// frame becomes the one that the kernel thread has now. Its alternate signal stack stays
+/// unchanged, because the flags in the frame are made invalid and the kernel then ignores them.
 fn elsewhere(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
     const INVALID: libc::c_int = 7;
     let host = kernel_thread();
@@ -139,7 +144,7 @@ fn elsewhere(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
     }
 }
 
-/// Turns the restart of an interrupted call into `EINTR`, if a pending signal requires that.
+/// Turns the restart of an interrupted call into `EINTR`, if another pending signal requires that.
 #[cfg(target_arch = "x86_64")]
 fn fix_restart(frame: &mut Frame<'_>) {
     if interrupted::is_call_next(frame) && wants_eintr(*frame.mask()) {
@@ -149,11 +154,12 @@ fn fix_restart(frame: &mut Frame<'_>) {
     }
 }
 
-/// On other processors the restart stands: a call continues that would have ended with `EINTR`.
+/// Does nothing on other processors: a call is restarted that should have ended with `EINTR`.
 #[cfg(not(target_arch = "x86_64"))]
 fn fix_restart(_: &mut Frame<'_>) {}
 
-/// Does with a SIGTRAP that is not ours what would have happened without this handler.
+/// Does with a SIGTRAP that is not sent for this crate what would have happened without this
+/// handler.
 #[cold]
 fn pass_on(frame: &mut Frame<'_>) {
     frame.pass_on_or_raise(&BEFORE, false);

@@ -1,8 +1,8 @@
-//! Which mechanism works here, by trying: a thread really blocks on a socket, is detected, is
-//! woken, and is stopped at its gate.
+//! Finds by trying which mechanism works here: a thread blocks on a socket, is detected, is woken,
+//! and is stopped at its gate.
 //!
-//! The kernel's version is not asked: restrictions of a container or a system-call filter show only
-//! by trying.
+//! The kernel's version is not consulted, because the restrictions of a container or of a
+//! system-call filter only show when the mechanism is tried.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,10 +17,10 @@ use super::place::Place;
 use super::thread::{GateHandler, PlaceOwner, Watched};
 use crate::os::event::Event;
 
-/// How long detection may take, on a computer that is busy with other things.
+/// How long detection may take on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Counts of what a trial must see.
+/// How often a block was detected, and how often the thread stopped at its gate.
 #[derive(Default)]
 struct Seen {
     noticed: AtomicU32,
@@ -38,7 +38,7 @@ impl PlaceOwner for TrialOwner {
 struct TrialThread {
     seen: Arc<Seen>,
     may_run: AtomicBool,
-    /// The event of the thread that was taken for the trial.
+    /// The event of the watched thread, on which it waits at its gate.
     go: OnceLock<&'static Event>,
 }
 
@@ -69,10 +69,10 @@ impl Mechanism {
     }
 }
 
-/// Returns the mechanism of this process: the best that works, or the one that the environment
-/// variable `UMS_WATCH` names.
+/// Returns the mechanism that this process uses: the one that the environment variable `UMS_WATCH`
+/// names, or else the best one that works.
 ///
-/// The mechanisms are tried once, with a thread that really blocks.
+/// The mechanisms are tried once for each process, with a thread that blocks in the kernel.
 pub fn mechanism() -> Mechanism {
     static CHOSEN: OnceLock<Mechanism> = OnceLock::new();
     *CHOSEN.get_or_init(|| {
@@ -90,7 +90,8 @@ fn best() -> Mechanism {
 }
 
 fn run(how: Mechanism) -> Result<(), String> {
-    // Not a pipe: if the reader has ended already, writing to one would end a C program by SIGPIPE.
+    // Not a pipe: writing to a pipe whose reader has ended already would end a C program by
+    // SIGPIPE.
     let (mut reader, mut writer) = UnixStream::pair().map_err(|e| e.to_string())?;
     let cpu = super::place::some_cpu();
     let seen = Arc::new(Seen::default());
@@ -107,7 +108,7 @@ fn run(how: Mechanism) -> Result<(), String> {
         let outcome = be_watched(&mine, &at, how, |me| {
             let mut byte = [0];
             let read = match how {
-                // This mechanism has a gate only at interposed calls, so this call is one.
+                // This mechanism has a gate only at interposed calls, so the call is made as one.
                 Mechanism::Calls => me.call(|| Blocks::Unknown, || reader.read(&mut byte)),
                 _ => reader.read(&mut byte),
             };
@@ -168,7 +169,7 @@ fn be_watched<R>(
     place.vacate(me);
     me.abandon();
     me.give_back();
-    // Named so that the room of interposed calls is part of what is tried.
+    // Uses `calls`, so that the folder's dependence on interposed calls is part of what is tried.
     debug_assert!(!calls::is_watched());
     result.map(drop)
 }
@@ -203,7 +204,8 @@ mod tests {
                 block();
                 noticed[0] = seen.noticed.load(Ordering::SeqCst);
                 drop(held);
-                // The same without the lock: the place is lost, and owned again at once.
+                // The same without the lock: the place is lost, and the thread owns it again
+                // immediately.
                 me.go.set();
                 block();
                 noticed[1] = seen.noticed.load(Ordering::SeqCst);
