@@ -1,8 +1,8 @@
 //! SIGTRAP and the signal mask of the calling kernel thread: sending a poke, and blocking,
 //! swallowing and inspecting signals. The handler is in `trap.rs`.
 //!
-//! A *poke* is a SIGTRAP that makes a thread check itself: whether it was asked to stop, or whether
-//! the call or fault that it is blocked in must move off its host.
+//! A *poke* is a SIGTRAP that this library sends to a thread. It makes the thread check itself: was
+//! it asked to stop, and is it blocked in a call or fault that must move off its host?
 //!
 //! Named invariants: **Plain Call** and **Plain Data**, see ARCHITECTURE.md.
 
@@ -13,16 +13,16 @@ use std::ptr;
 use super::state::{Seen, StateFile, Waits};
 use crate::os::linux::handlers::{self, Frame};
 
-/// SIGTRAP in a set of signals.
+/// The bit of SIGTRAP in a set of signals.
 pub(super) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 /// Bytes of the kernel's signal set.
 const SET_SIZE: usize = 8;
-/// All signals except the two that the C library needs: one that cancels a thread, and one by
-/// which all threads change their user (setuid).
+/// All signals except two that the C library needs: one cancels a thread, and by the other one all
+/// threads change their user (setuid).
 pub(super) const ALL: u64 = !(1 << 31 | 1 << 32);
 
-/// The information that the kernel hands to a handler, filled in by [`Poke::about`]. The kernel
-/// leaves the error, process and user of a queued signal to its sender.
+/// The information that the kernel passes to a signal handler, as [`Poke::about`] fills it in. For
+/// a queued signal, the kernel leaves the fields for error, process and user to the sender.
 #[repr(C)]
 struct Poke {
     signal: i32,
@@ -30,32 +30,33 @@ struct Poke {
     call: i32,
     code: i32,
     padding: i32,
-    /// The address at which it continues after that.
+    /// The address at which the thread continues after that call.
     pc: u64,
     value: usize,
-    /// The fingerprint of its stack pointer and arguments. The kernel hands on no more than this.
+    /// The fingerprint of the thread's stack pointer and arguments. The kernel passes on no further
+    /// fields.
     of: u64,
     rest: [u64; 11],
 }
 
 const _: () = assert!(size_of::<Poke>() == size_of::<libc::siginfo_t>());
 
-/// Its address tells a poke from every other SIGTRAP.
+/// The address of this variable distinguishes a poke from every other SIGTRAP.
 static MARK: u8 = 0;
 
 fn mark() -> usize {
     ptr::from_ref(&MARK).addr()
 }
 
-/// Pokes a thread of this process, by the kernel's number. A thread that finds nothing to do
+/// Pokes a thread of this process, given by the kernel's number. A thread that has nothing to do
 /// continues.
 pub(crate) fn poke(thread: i32) {
     Poke::about(None).send(this_process(), thread);
 }
 
-/// Pokes a thread that was seen blocked in `waits`, if it still is. The thread may wake at this
-/// very moment and begin another call, which is then interrupted, and cannot be made again if its
-/// number is unknown; so nothing stands between this look and the poke.
+/// Pokes a thread that was seen blocked in `waits`, if it is still blocked there. If the thread
+/// wakes between the look and the poke and begins another call, the poke interrupts that call, and
+/// a call whose number is unknown cannot be made again. So the poke follows the look immediately.
 pub(crate) fn poke_blocked(thread: i32, state: &StateFile, waits: Waits) {
     let (poke, process) = (Poke::about(Some(waits)), this_process());
     if state.waits() == Some(waits) {
@@ -68,7 +69,7 @@ fn this_process() -> i32 {
 }
 
 impl Poke {
-    /// Makes one that says what the thread was seen blocked in, if anything.
+    /// Makes a poke that says in what the thread was seen blocked, if anything.
     fn about(blocked: Option<Waits>) -> Poke {
         let (signal, code, value) = (libc::SIGTRAP, libc::SI_QUEUE, mark());
         let seen = blocked.and_then(|waits| waits.seen());
@@ -86,8 +87,9 @@ impl Poke {
 
     fn send(&self, process: i32, thread: i32) {
         let (send, signal) = (libc::SYS_rt_tgsigqueueinfo, self.signal);
-        // SAFETY: Plain Call: numbers, and a local that is what the kernel expects. A thread number
-        // that is used again makes it a poke at a thread that continues, or an error.
+        // SAFETY: Plain Call: numbers, and a local of the kernel's layout. If the thread number
+        // means another thread by now, that thread is poked and continues, or the call returns an
+        // error.
         unsafe { libc::syscall(send, process, thread, signal, ptr::from_ref(self)) };
     }
 }
@@ -97,20 +99,21 @@ pub(super) fn is_poke(frame: &Frame<'_>) -> bool {
     poke.code == libc::SI_QUEUE && poke.value == mark()
 }
 
-/// Returns the system call that the sender of the poke has seen the thread blocked in.
+/// Returns the system call in which the sender of the poke has seen the thread blocked.
 pub(super) fn blocked_in(frame: &Frame<'_>) -> Option<Seen> {
     let poke = Poke::of(frame.info());
     (poke.call >= 0).then_some(Seen { number: poke.call.into(), pc: poke.pc, of: poke.of })
 }
 
-/// Returns where the thread continues, if the sender of the poke has seen it blocked in a fault.
+/// Returns where the thread continues, if the sender of the poke has seen it blocked in a page
+/// fault.
 pub(super) fn fault_at(frame: &Frame<'_>) -> Option<u64> {
     let poke = Poke::of(frame.info());
     (poke.call < 0 && poke.pc != 0).then_some(poke.pc)
 }
 
-/// Returns the number of the calling kernel thread. Asks the kernel: the C library keeps the number
-/// in a thread-local, which for a hosted thread names its own kernel thread.
+/// Returns the number of the calling kernel thread, from the kernel. The C library keeps the number
+/// in a thread-local, which for a hosted thread holds the number of its own kernel thread.
 pub(super) fn kernel_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
@@ -122,7 +125,8 @@ pub(crate) fn mask_here() -> u64 {
     mask
 }
 
-/// Unblocks SIGTRAP on the calling kernel thread: the trap after a single instruction cannot wait.
+/// Unblocks SIGTRAP on the calling kernel thread, because the trap after a single instruction must
+/// be delivered immediately.
 pub(super) fn let_traps_in() {
     let mask = mask_here();
     if mask & TRAP != 0 {
@@ -130,13 +134,14 @@ pub(super) fn let_traps_in() {
     }
 }
 
-/// Makes the calling kernel thread block these signals from now on, and no others.
+/// Makes the calling kernel thread block exactly these signals from now on.
 pub(crate) fn block_here(mask: u64) {
     change(libc::SIG_SETMASK, Some(&mask), None);
 }
 
-/// Changes the mask of the calling kernel thread by `set`, and stores the one before. Not by the C
-/// library's function, which a program may have made one that leaves SIGTRAP alone.
+/// Changes the mask of the calling kernel thread by `set`, and stores the previous mask in `old`.
+/// It makes the system call itself, because the program may have replaced the C library's function
+/// by one that does not block SIGTRAP.
 fn change(how: libc::c_int, set: Option<&u64>, old: Option<&mut u64>) {
     let set = set.map_or(ptr::null(), ptr::from_ref);
     let old = old.map_or(ptr::null_mut(), ptr::from_mut);
@@ -153,7 +158,8 @@ pub(crate) fn masked<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `f`, which parks, without the traps that parking causes. Other signals arrive as usual.
+/// Runs `f`, which parks, and swallows the SIGTRAPs that parking causes. Other signals are
+/// delivered as usual.
 pub(crate) fn without_traps(f: impl FnOnce()) {
     let trap: u64 = 1 << (libc::SIGTRAP - 1);
     let mut before = 0_u64;
@@ -168,10 +174,10 @@ pub(crate) fn block_all() {
     change(libc::SIG_SETMASK, Some(&ALL), None);
 }
 
-/// Returns whether no handler of another signal can run before that of a pending SIGTRAP. The
-/// kernel delivers the trap before all other signals except SIGILL and those that a fault has
-/// raised. A handler of one of these is interrupted by the trap before its first instruction,
-/// unless its mask blocks the trap.
+/// Returns whether a pending SIGTRAP is handled before any handler of another signal runs. The
+/// kernel delivers SIGTRAP before all other signals except SIGILL and those that a fault has
+/// raised. SIGTRAP interrupts the handler of such a signal before its first instruction, unless the
+/// handler's mask blocks SIGTRAP.
 pub(super) fn the_gate_comes_first() -> bool {
     [libc::SIGILL, libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGSYS].into_iter().all(
         |signal| {
@@ -184,12 +190,12 @@ pub(super) fn the_gate_comes_first() -> bool {
     )
 }
 
-/// Takes a pending SIGTRAP of this thread, which blocks the signal, without running the handler.
+/// Takes a pending SIGTRAP of this thread without running the handler. The thread blocks SIGTRAP.
 pub(crate) fn swallow() {
     let set: u64 = 1 << (libc::SIGTRAP - 1);
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let no_info = ptr::null_mut::<libc::siginfo_t>();
-    // SAFETY: Plain Call: borrowed locals; the information is not asked for.
+    // SAFETY: Plain Call: borrowed locals, and null for the information.
     unsafe { libc::syscall(libc::SYS_rt_sigtimedwait, &set, no_info, &now, SET_SIZE) };
 }
 
@@ -198,8 +204,8 @@ pub(super) fn wants_eintr(_: u64) -> bool {
     false
 }
 
-/// Returns whether a signal is pending, and not blocked, whose handler was installed without
-/// `SA_RESTART`.
+/// Returns whether a signal other than SIGTRAP is pending and not blocked, and its handler was
+/// installed without `SA_RESTART`.
 #[cfg(target_arch = "x86_64")]
 #[cold]
 pub(super) fn wants_eintr(blocked: u64) -> bool {
@@ -225,8 +231,8 @@ mod tests {
         assert!(the_gate_comes_first());
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
         let mut mine = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: Plain Call: only locals are passed, for whose types all zeros are valid; no
-        // thread raises this signal meanwhile.
+        // SAFETY: Plain Call: only locals are passed, and all zeros are valid values of their
+        // types. No thread raises this signal meanwhile.
         unsafe {
             let action = mine.assume_init_mut();
             action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
@@ -234,7 +240,7 @@ mod tests {
             libc::sigaction(libc::SIGILL, action, before.as_mut_ptr());
         }
         assert!(!the_gate_comes_first());
-        // SAFETY: Plain Call: what was there before.
+        // SAFETY: Plain Call: restores the previous action.
         unsafe { libc::sigaction(libc::SIGILL, before.as_ptr(), ptr::null_mut()) };
         assert!(the_gate_comes_first());
     }
