@@ -1,4 +1,4 @@
-//! The baton: a worker, or a completion routine, that keeps it and does not yield.
+//! Detects a worker or a completion routine that keeps its scheduler's baton and does not yield.
 //!
 //! ```text
 //!   unchanged for half of the limit --> read figures
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The time in which the monitor could not look is not counted against the worker (see [`Slow`]).
-//! If that is most of the time, there is a report only after a very long time, and its diagnosis
-//! exonerates the process.
+//! If that is most of the time, the stall is reported only after a very long time, and the
+//! diagnosis exonerates the process.
 //!
-//! This file reads no figures and names no functions itself.
+//! This file calls others to read the figures and to name the functions.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Node {
             slow.clear(mark, beat.now);
             return None;
         }
-        // Work on a hidden scheduler may take any time, unless other work waits for it.
+        // Work on a hidden scheduler may take any time, unless other work waits there.
         if !s.options.visible && !has_ready_work(s) {
             return None;
         }
@@ -59,7 +59,7 @@ impl Node {
         }
         let (used, process) = Figures::read(thread).since(slow.before.as_ref()?);
         let diagnosis = diagnose(s, &used, &process, age >= ns(options.stall));
-        // The request of a worker that gets no processor is not cancelled.
+        // If the worker gets no processor, its request is not cancelled.
         let cancels = too_long && !diagnosis.exonerates();
         if lasted < ns(patience(diagnosis, options)) || !(again || cancels) {
             return None;
@@ -82,7 +82,8 @@ impl Node {
         }
         if by_default {
             if progress(s) != mark.0 {
-                // What was read of the thread may belong to another worker.
+                // The worker has yielded meanwhile, so what was read of the thread may belong to
+                // another worker.
                 return None;
             }
             report.sentence = sentence::of_stall(&report, s, waits.as_ref());
@@ -91,7 +92,7 @@ impl Node {
         Some(report)
     }
 
-    /// Adds a stall to the profile, under the backtrace that was found first.
+    /// Adds a stall to the profile, under the first backtrace that was taken of it.
     fn count_in_profile(&mut self, scheduler: usize, backtrace: &[Frame], lasted: u64) {
         let slow = &mut self.tracks[scheduler].baton;
         if slow.stack.is_none() {
@@ -108,8 +109,8 @@ fn cancel_request(s: &Scheduler, report: &mut Report) {
     s.inbox.send(Letter::CancelRequest { worker, request });
 }
 
-/// Returns the functions that a worker's thread is in. `unchanged` says whether the thread still
-/// carries that worker.
+/// Returns the functions that a worker's thread is in. `unchanged` returns whether the thread still
+/// runs that worker.
 fn frames_of_worker(
     thread: u32,
     waits: Option<&Waits>,
@@ -118,28 +119,27 @@ fn frames_of_worker(
     let asleep = waits.map(|waits| frames_of_sleeper(thread, waits)).unwrap_or_default();
     let asks = guilty(&asleep).is_none() && may_be_asked(waits, &asleep);
     let sample = if asks { sample::take(thread) } else { None };
-    // If the worker has yielded meanwhile, this is the stack of another worker.
+    // If the worker has yielded meanwhile, the sample is the stack of another worker.
     let sample = sample.filter(|_| unchanged());
     sample.map(|sample| unwind::frames(&sample)).unwrap_or(asleep)
 }
 
 /// Returns the functions of a thread that sleeps in the kernel, if they can be found without waking
-/// it; otherwise none.
+/// the thread. Otherwise returns an empty list.
 fn frames_of_sleeper(thread: u32, waits: &Waits) -> Vec<Frame> {
     let frames = unwind::frames_of_waiting(waits);
     let stays = state::look_at(thread as i32) == Some(*waits);
     if stays { frames } else { Vec::new() }
 }
 
-/// Returns true if a signal to a thread that waits in this call, in these functions, changes
-/// nothing for the application: the kernel makes the call again, or the standard library does.
+/// Returns true if the thread may be sampled by a signal without any effect on the application: it
+/// waits in a call that the kernel makes again after a signal, or the standard library does.
 fn may_be_asked(waits: Option<&Waits>, frames: &[Frame]) -> bool {
     let Some(call) = waits.and_then(|waits| waits.call) else { return true };
     state::is_restarted(call) || frames.iter().any(|frame| frame.name.starts_with("std::"))
 }
 
-/// Returns true if there is work on this scheduler that could run now or later, if the worker
-/// yielded.
+/// Returns true if this scheduler has work that could run, now or later, if the worker yielded.
 fn holds_something_up(s: &Scheduler) -> bool {
     let c = &s.counters;
     let pending = [&c.waiting, &c.pending_io, &c.timers];
@@ -157,8 +157,9 @@ impl Report {
     }
 }
 
-/// Returns the condition, if there is one: either the monitor was in time and has seen no progress
-/// for long enough, or it was late itself for most of a very long time.
+/// Returns the condition, if there is one. There is one in two cases: the monitor looked in time
+/// and has seen no progress for long enough; or a very long time has passed, and the monitor was
+/// late for most of it.
 fn condition(s: &Scheduler, slow: &Slow, age: u64, options: &Options) -> Option<Condition> {
     let lasted = age + slow.stood_still;
     let stood_still = slow.stood_still >= lasted / 2 && lasted >= ns(options.starved);
@@ -170,8 +171,8 @@ fn condition(s: &Scheduler, slow: &Slow, age: u64, options: &Options) -> Option<
     }
 }
 
-/// Returns true if there was no report yet, or none for a while, or none that says how long it has
-/// lasted.
+/// Returns true if the stall must be reported now: it was not reported yet, or it has become
+/// non-yielding since the last report, or the time for a repeated report has come.
 fn must_be_reported(slow: &Slow, age: u64, now: u64, options: &Options) -> bool {
     match slow.reports {
         0 => true,
@@ -196,7 +197,7 @@ fn diagnose(
     }
 }
 
-/// Returns how long it must have lasted to be reported.
+/// Returns how long a stall with this diagnosis must have lasted to be reported.
 fn patience(diagnosis: Diagnosis, options: &Options) -> Duration {
     match diagnosis {
         Diagnosis::Starved(_) | Diagnosis::Crowded => options.starved,

@@ -1,4 +1,4 @@
-//! How often each condition was found, and the last reports.
+//! Counts of the reports of each condition, and the last reports themselves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct ConditionCount {
     pub unwritten: u64,
 }
 
-/// A report, and its time.
+/// A report, and when it was made.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PastReport {
@@ -47,7 +47,7 @@ struct Recent {
     all: u64,
 }
 
-/// Counts by condition. One writer, the monitor.
+/// Counts by condition, written by the monitor and by the thread that writes reports to stderr.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     reports: [AtomicU64; Condition::ALL.len()],

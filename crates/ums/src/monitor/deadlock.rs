@@ -1,29 +1,30 @@
-//! Deadlocks: waits that wait for each other in a circle, found and broken.
+//! Deadlocks: finds waits that wait for each other in a circle, and breaks the circle.
 //!
 //! ```text
 //!   wait of A --owner?--> B --its wait--> owner? --> C --its wait--> owner? --> A: a circle
 //! ```
 //!
-//! *When.* The wait that began last closes a circle, because no waiter becomes an owner while it
-//! waits. So each wait is looked at once, when it is as old as
-//! [`Options::deadlock`](super::Options::deadlock) says; until then nothing is done. A wait that
-//! leads to a plain thread which does not wait is looked at again, since the waits of plain threads
-//! are not looked at themselves. One look follows each wait and each owner once, in whatever way
-//! they are linked.
+//! *When the monitor looks.* The wait that began last closes a circle, because no waiter becomes an
+//! owner while it waits. So the monitor looks at each wait once, when the wait is as old as
+//! [`Options::deadlock`](super::Options::deadlock) says. There is one exception: a wait that leads
+//! to a plain thread which does not wait is looked at again later, because that thread could close
+//! the circle, and the monitor does not start from the waits of plain threads. One search follows
+//! each wait and each owner once, however they are linked.
 //!
-//! *Every reported circle is real.* Every link is looked at twice. The number of a wait only grows,
-//! so a wait that is found at both looks has lasted from one to the other, and all waits of the
-//! circle existed together from the end of the first look to the start of the second. A waiter does
-//! not run, so what it owns at the second look it has owned, and kept, since its wait began. A
-//! user's lock could be released by another request of that user: a user counts as waiting only as
-//! long as the waiting request is its last and only one.
+//! *Every reported circle is real.* Every link is checked twice. The number of a wait only grows,
+//! so a wait that is found both times has lasted from the first check to the second, and all waits
+//! of the circle existed together between the checks. A waiter does not run, so what it owns at the
+//! second check it has owned, without interruption, since its wait began. A lock that a user owns
+//! could be released by another request of that user. So a user counts as waiting only while the
+//! waiting request is its last and only one.
 //!
-//! *The victim* is the wait that began last among those that can fail with an error; if there is
-//! none, the last among those whose verb can only panic; if there is none, no wait is ended, and
-//! the report says so. The victim is claimed as a granter would claim it (One Outcome); the other
-//! waits end when the victim has released what it holds.
+//! *The victim* is the wait that is ended. It is the wait that began last among those that can fail
+//! with an error. If there is none, it is the last among those whose call can only panic. If there
+//! is none of these either, no wait is ended, and the report says so. The monitor ends the wait in
+//! the same way as a thread that grants it, by claiming its outcome (One Outcome). The other waits
+//! end when the victim has released what it holds.
 //!
-//! What it does not see: waits for things without an owner (events, semaphores, channels, condition
+//! Not detected: waits for things without an owner (events, semaphores, channels, condition
 //! variables), readers of a lock unless locks are traced, and what a preemptive worker waits for.
 
 use std::cell::OnceCell;
@@ -45,32 +46,34 @@ use crate::sync::traced;
 use crate::wait::deadlock::{self, Deadlock, DeadlockId, DeadlockWaiter};
 use crate::wait::{AsVictim, Outcome, Owner, Ticket, Waiter};
 
-/// Number of waiters of one circle whose functions are named: naming them takes long.
+/// Number of waiters of one circle for which functions are named. The number is limited because
+/// naming them takes long.
 const NAMED: usize = 32;
 
 /// Returns the request of a user that was enqueued last.
 pub(super) type LastRequest = dyn Fn(UserId) -> Option<RequestId> + Send;
 
-/// A wait, and the owner of what it waits for. The owner's own wait is the next link, or the first.
+/// A wait, and the owner of what it waits for. The wait of that owner is in the next link of the
+/// circle, or in the first link after the last one.
 #[derive(Clone, Copy)]
 struct Link {
     wait: Ticket,
     owner: Owner,
 }
 
-/// A key for a wait in a table.
+/// The key of a wait in a table: the waiter's address and the wait's number.
 type Name = (usize, u64);
 
 fn name(wait: Ticket) -> Name {
     (from_ref(wait.waiter).addr(), wait.number())
 }
 
-/// What the monitor has seen of a node's waits.
+/// What the monitor remembers of a node's waits from one look to the next.
 #[derive(Default)]
 pub(super) struct Deadlocks {
     /// Waits that need not be looked at again.
     examined: HashSet<Name>,
-    /// Before this time no wait is looked at.
+    /// The monitor looks at no wait before this time.
     next: u64,
 }
 
@@ -82,7 +85,8 @@ pub(super) struct Circle {
 }
 
 impl Deadlocks {
-    /// Looks at all waits that have become old enough.
+    /// Looks at all waits that have become old enough, and returns the circles that they are part
+    /// of.
     pub fn look(
         &mut self,
         all: &[Arc<Scheduler>],
@@ -112,14 +116,14 @@ impl Deadlocks {
         let is_real = |links: &Vec<Link>| is_still_so(links, &Graph::of(all, last));
         let mut circles = Vec::new();
         for links in std::mem::take(&mut search.circles).into_iter().filter(is_real) {
-            // A circle without a worker of this node belongs to another monitor, or to none.
+            // A circle without a worker of this node is the business of another node, or of none.
             let Some(at) = links.iter().find_map(|link| home_of(link.wait.waiter, all)) else {
                 continue;
             };
             let circle = Circle { links, at: at.clone() };
             if circle.victim().is_none() {
-                // It stays, and is reported once. Any other circle is looked for again after it was
-                // broken: its waits may be in several circles.
+                // This circle remains, and is reported once. Any other circle is searched again
+                // after it was broken, because its waits may be in several circles.
                 self.examined.extend(circle.links.iter().map(|link| name(link.wait)));
             }
             circles.push(circle);
@@ -127,19 +131,21 @@ impl Deadlocks {
         circles
     }
 
-    /// Returns when there will be a wait to look at, if nothing changes; usually never.
+    /// Returns when the next wait will be old enough to look at, if nothing changes. Usually there
+    /// is none, and the result is [`clock::NEVER`].
     pub fn due(&self, all: &[Arc<Scheduler>], limit: Duration) -> u64 {
         if limit == Duration::MAX {
             return clock::NEVER;
         }
         let unexamined = askable(all).filter(|(_, wait)| !self.examined.contains(&name(*wait)));
         let left = unexamined.map(|(_, wait)| limit.saturating_sub(age(wait.waiter)));
-        // A wait that leads outside is old already, and is looked at again after a while.
+        // A wait that leads to a plain thread is old enough already, and is looked at again after a
+        // while.
         left.min().map_or(clock::NEVER, |left| clock::after(left.max(limit / 4)))
     }
 }
 
-/// Returns the waits of a node's workers whose owners can be asked for.
+/// Returns the waits of a node's workers for resources that have owners.
 fn askable(all: &[Arc<Scheduler>]) -> impl Iterator<Item = (&Arc<Scheduler>, Ticket)> {
     let busy = all.iter().filter(|s| s.counters.waiting.load(Ordering::Relaxed) > 0);
     busy.flat_map(|s| {
@@ -152,7 +158,8 @@ fn age(waiter: &Waiter) -> Duration {
     Duration::from_nanos(clock::ticks_to_ns(clock::ticks().saturating_sub(began)))
 }
 
-/// Which waiter waits for which. Waiters know that themselves; for users it is collected.
+/// The graph of which waiter waits for which. Each waiter has its own wait; the waits of users are
+/// collected here.
 struct Graph<'a> {
     all: &'a [Arc<Scheduler>],
     last: &'a LastRequest,
@@ -164,8 +171,8 @@ impl<'a> Graph<'a> {
         Graph { all, last, users: OnceCell::new() }
     }
 
-    /// Returns the wait of each user that does nothing else. It is collected once, and only if a
-    /// user is an owner.
+    /// Returns the wait of each user whose only activity is that wait. The table is made at the
+    /// first call, so only if a user is an owner.
     fn users(&self) -> &HashMap<UserId, Ticket> {
         self.users.get_or_init(|| {
             let mut busy: HashMap<UserId, Vec<&'static Waiter>> = HashMap::new();
@@ -185,7 +192,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Returns the wait of the owner itself.
+    /// Returns the wait that the owner itself is in, if any.
     fn wait_of(&self, owner: Owner) -> Option<Ticket> {
         match owner {
             Owner::Waiter(waiter) => waiter.askable_wait(),
@@ -195,8 +202,8 @@ impl<'a> Graph<'a> {
 }
 
 /// A search for circles that looks at each wait once, however many waits lead to it. It keeps its
-/// path in a vector, since a chain of waits may be longer than the depth of calls that a thread's
-/// stack allows.
+/// path in a vector and does not recurse, because a chain of waits may be longer than the depth of
+/// calls that a thread's stack allows.
 struct Search<'a> {
     graph: &'a Graph<'a>,
     path: Vec<Step>,
@@ -204,7 +211,7 @@ struct Search<'a> {
     circles: Vec<Vec<Link>>,
 }
 
-/// A wait on the path, and how far its owners have been followed.
+/// A wait on the path, and how many of its owners have been followed.
 struct Step {
     wait: Ticket,
     owners: Vec<Owner>,
@@ -212,13 +219,14 @@ struct Step {
     open: bool,
 }
 
-/// What is known of a wait.
+/// The state of a wait in the search.
 #[derive(Clone, Copy)]
 enum Seen {
-    /// It is on the path, at this index.
+    /// The wait is on the path, at this index.
     OnPath(usize),
-    /// Everything that it leads to was looked at. *Open*: a way from it leads to a circle, or to a
-    /// plain thread that could close one unnoticed; so it is looked at again the next time.
+    /// Everything that the wait leads to was looked at. It is *open* if a way from it leads to a
+    /// circle, or to a plain thread that could close a circle later; then the monitor looks at it
+    /// again at the next search.
     Done { open: bool },
 }
 
@@ -227,12 +235,12 @@ impl<'a> Search<'a> {
         Search { graph, path: Vec::new(), seen: HashMap::new(), circles: Vec::new() }
     }
 
-    /// Returns true if this wait need not be looked at again.
+    /// Returns true if the monitor need not look at this wait again.
     fn is_over(&self, wait: &Name) -> bool {
         matches!(self.seen.get(wait), Some(Seen::Done { open: false }))
     }
 
-    /// Looks at everything that this wait leads to and that was not looked at before.
+    /// Looks at everything that this wait leads to, except what this search has looked at before.
     fn from(&mut self, start: Ticket) {
         if !self.seen.contains_key(&name(start)) {
             self.enter(start);
@@ -285,7 +293,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The second look: returns true if each wait still lasts, and its owner is still the next waiter.
+/// The second check: returns true if each wait still lasts, and its owner is still the next waiter.
 fn is_still_so(links: &[Link], graph: &Graph<'_>) -> bool {
     links.iter().enumerate().all(|(at, link)| {
         let next = links[(at + 1) % links.len()].wait;
@@ -294,16 +302,16 @@ fn is_still_so(links: &[Link], graph: &Graph<'_>) -> bool {
     })
 }
 
-/// Returns the scheduler of a waiter, if it is a worker of this node.
+/// Returns the scheduler of a waiter, if the waiter is a worker of this node.
 fn home_of<'a>(waiter: &Waiter, all: &'a [Arc<Scheduler>]) -> Option<&'a Arc<Scheduler>> {
     let inbox = waiter.inbox()?;
     all.iter().find(|s| std::ptr::eq(s.inbox, inbox))
 }
 
 impl Circle {
-    /// Ends one of its waits, and returns the report. Returns None if the circle ended by itself.
-    /// The names of functions cost more than everything else, so they are left out if they would
-    /// not be printed.
+    /// Ends one of the circle's waits, and returns the report. Returns `None` if the circle has
+    /// ended by itself. Without `with_names` the functions are not named: the caller passes false
+    /// if the names would not be printed, because finding them costs more than everything else.
     pub fn break_up(
         &self,
         all: &[Arc<Scheduler>],
@@ -321,7 +329,7 @@ impl Circle {
         };
         let waiters = self.links.iter().enumerate().map(waiter).collect();
         let deadlock = Arc::new(Deadlock { id, waiters, victim });
-        // Naming the functions took a while.
+        // Naming the functions took a while, so the circle is checked again.
         if !is_still_so(&self.links, &Graph::of(all, last)) {
             return None;
         }
@@ -334,7 +342,8 @@ impl Circle {
         Some(self.report(deadlock))
     }
 
-    /// Returns the wait that began last among those that prefer to be the victim.
+    /// Returns the wait that began last among those of the highest rank: waits that can fail rank
+    /// above waits that can only panic.
     fn victim(&self) -> Option<usize> {
         let links = self.links.iter().enumerate();
         let could = links.filter_map(|(at, link)| {
@@ -367,13 +376,13 @@ impl Circle {
     }
 }
 
-/// Returns scheduler and worker; None for a plain thread.
+/// Returns the numbers of the waiter's scheduler and worker, or `None` for a plain thread.
 fn number_of(waiter: &Waiter) -> Option<(u32, u32)> {
     let inbox = waiter.inbox()?;
     Some((inbox.number.load(Ordering::Relaxed), waiter.worker.load(Ordering::Relaxed)))
 }
 
-/// Describes a link; with names of functions, if there is a looker.
+/// Describes a link, with the names of functions if there is a looker.
 fn describe(link: &Link, all: &[Arc<Scheduler>], looker: Option<&mut Looker>) -> DeadlockWaiter {
     let waiter = link.wait.waiter;
     let resource = waiter.resource.load(Ordering::Relaxed);
@@ -415,7 +424,7 @@ mod tests {
             let run = move || {
                 let _mine = mine.lock();
                 holders.fetch_add(1, Ordering::Relaxed);
-                // The first worker may come here long before the second is enqueued.
+                // The first worker may reach this line long before the second one is enqueued.
                 while holders.load(Ordering::Relaxed) < 2 {
                     crate::yield_now();
                 }

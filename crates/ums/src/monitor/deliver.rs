@@ -1,4 +1,4 @@
-//! Where a report goes: a `tracing` event, a callback, stderr.
+//! Delivers a report to its receivers: a `tracing` event, a callback, stderr.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) fn deliver(report: &Report, options: &Options, counts: &Arc<Counts>) 
     if options.by_default {
         return report::warn(sentence::kind(report), format_args!("{}", report.sentence));
     }
-    // A subscriber or callback that panics does not end the monitor.
+    // A panic in a tracing subscriber or in the callback does not end the monitor.
     contain(|| event(report));
     if let Some(callback) = &options.on_report
         && !contain(|| callback(report))

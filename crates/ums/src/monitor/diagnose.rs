@@ -1,22 +1,23 @@
-//! The cause of a stall, from figures alone: the rules by which the original's support read
-//! its reports, with the kernel's own count of the time spent waiting for a processor in place of
-//! guesses.
+//! Finds the cause of a stall from figures alone. The rules are those by which the support of the
+//! original read its reports. They had to guess how long a thread waited for a processor; here the
+//! kernel's own count is used.
 //!
-//! In this order, over the time that was measured:
+//! The rules are applied in this order, to the time between two readings of the figures:
 //!
 //! 1. The thread ran for 40 % of the time or more: it *computes*, or is *in the kernel*, where it
-//!    spent most.
-//! 2. It was ready and had no processor for half of the time: *crowded* if other threads of this
-//!    process used most of what the process may use, otherwise *starved*, by what took most.
-//! 3. It sleeps: it is *blocked* in a system call.
-//! 4. Anything else is *unclear*, and the report says so.
+//!    spent most of that.
+//! 2. The thread was ready and had no processor for half of the time: it is *crowded* if other
+//!    threads of this process used most of what the process may use. Otherwise it is *starved*, by
+//!    whatever took most of the processor time.
+//! 3. The thread sleeps: it is *blocked* in a system call.
+//! 4. Otherwise the cause is *unclear*, and the report says so.
 //!
 //! The figures do not cover the time in which the monitor itself could not look; see `baton.rs`.
 
 use super::figures::{ProcessUse, ThreadUse};
 use crate::record::reason::WaitReason;
 
-/// The cause of what was found.
+/// The cause of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Diagnosis {
@@ -26,15 +27,15 @@ pub enum Diagnosis {
     InKernel,
     /// The worker sleeps in a system call that blocks its thread: it should go preemptive.
     Blocked,
-    /// The worker sleeps for a lock that is normally held for a few instructions and is not
-    /// released.
+    /// The worker sleeps for a lock that is not released although it is normally held for a few
+    /// instructions only.
     StuckOnShortLock,
     /// The thread is ready and gets no processor: the cause is outside the process.
     Starved(Thief),
-    /// The thread is ready, and the process's own other threads use the processors: preemptive
+    /// The thread is ready, but the process's own other threads use the processors: preemptive
     /// calls, hidden schedulers, threads of the application.
     Crowded,
-    /// Workers wait for something that does not happen; most of them for this reason.
+    /// Workers wait for something that does not happen. Most of them wait for this reason.
     WaitsFor(WaitReason),
     /// Workers wait, for different reasons.
     WorkersWait,
@@ -68,7 +69,7 @@ impl Diagnosis {
         matches!(self, Diagnosis::Starved(_) | Diagnosis::Disk)
     }
 
-    /// Diagnoses a thread that should have yielded.
+    /// Diagnoses a thread that should have yielded, from what it and the process used.
     pub(super) fn of(thread: &ThreadUse, process: &ProcessUse) -> Diagnosis {
         let span = process.interval.as_nanos().max(1);
         let percent = |part: std::time::Duration| part.as_nanos() * 100 / span;
@@ -165,7 +166,7 @@ mod tests {
         allowed: 2,
     };
 
-    /// Diagnoses figures of one second, on two processors.
+    /// Diagnoses figures of one second, on a computer with two processors.
     fn of(case: &Case) -> Diagnosis {
         let thread = ThreadUse {
             user: ms(case.user),
@@ -190,7 +191,8 @@ mod tests {
     fn each_of_the_rules_has_its_figures_b34() {
         let cases = [
             (Case { user: 950, used: 960, ..QUIET }, Diagnosis::Computes),
-            // It gets half a processor and uses all of that: the cause is still its own code.
+            // The thread gets half a processor and uses all of that, so the cause is still its own
+            // code.
             (Case { user: 480, ready: 510, used: 480, ..QUIET }, Diagnosis::Computes),
             (Case { kernel: 700, user: 100, used: 800, ..QUIET }, Diagnosis::InKernel),
             (Case { state: 'S', ..QUIET }, Diagnosis::Blocked),

@@ -1,6 +1,6 @@
 //! The processor time of a thread, the process and the computer, as the kernel counts it.
 //!
-//! The figures are read twice, and only when something is suspected: the diagnosis is made of the
+//! The figures are read twice, and only when a stall is suspected; the diagnosis is made from the
 //! difference. A figure that cannot be read counts as zero.
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::os::linux::cgroup::Groups;
 pub struct ThreadUse {
     /// Its kernel thread id.
     pub id: u32,
-    /// How old it is.
+    /// How long ago it was started.
     pub age: Duration,
     /// Its state: `R` runs or is ready, `S` sleeps, `D` sleeps uninterruptibly.
     pub state: char,
@@ -25,14 +25,14 @@ pub struct ThreadUse {
     pub user: Duration,
     /// Processor time in the kernel.
     pub kernel: Duration,
-    /// Time for which it was ready and had no processor.
+    /// Time for which it was ready to run and had no processor.
     pub ready: Duration,
-    /// Times it gave the processor up by itself.
+    /// How often it gave the processor up voluntarily.
     pub voluntary: u64,
-    /// Times the processor was taken from it.
+    /// How often the processor was taken from it.
     pub involuntary: u64,
-    /// The functions in the kernel that it sleeps in, the innermost first, as far as they may be
-    /// read.
+    /// The functions in the kernel that it sleeps in, the innermost first; empty if the kernel does
+    /// not allow reading them.
     pub kernel_stack: Vec<String>,
 }
 
@@ -52,17 +52,17 @@ pub struct ProcessUse {
     pub idle: Duration,
     /// Time that the hypervisor took, of all processors together.
     pub stolen: Duration,
-    /// Time for which the control group's quota kept it from running.
+    /// Time for which the control group's quota kept the process from running.
     pub throttled: Duration,
 }
 
 impl ProcessUse {
-    /// Returns what the process used, in per cent of all processors.
+    /// Returns the processor time that the process used, in per cent of all processors.
     pub fn percent_used(&self) -> u128 {
         self.percent(self.used)
     }
 
-    /// Returns what was idle, in per cent of all processors.
+    /// Returns the processor time that was idle, in per cent of all processors.
     pub fn percent_idle(&self) -> u128 {
         self.percent(self.idle).min(100)
     }
@@ -73,7 +73,7 @@ impl ProcessUse {
     }
 }
 
-/// The figures of one look.
+/// The figures read at one look.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
     /// The time of the look, in nanoseconds of the clock.
@@ -93,7 +93,8 @@ struct ThreadFigures {
     state: char,
     user_ns: u64,
     kernel_ns: u64,
-    /// Exact, whereas the two above are counted in hundredths of a second.
+    /// Exact, in contrast to the two times above, which are counted in ticks of a hundredth of a
+    /// second.
     ran_ns: u64,
     ready_ns: u64,
     voluntary: u64,
@@ -135,7 +136,7 @@ impl ThreadFigures {
     fn read(id: u32) -> ThreadFigures {
         let file = |name: &str| read(&format!("/proc/self/task/{id}/{name}"));
         let (stat, status) = (file("stat"), file("status"));
-        // The name may hold anything, also spaces and parentheses.
+        // The thread's name, which is in parentheses, may contain spaces and parentheses itself.
         let fields: Vec<&str> =
             stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let tick = |at: usize| number(fields.get(at)).saturating_mul(ns_per_tick());
@@ -165,9 +166,10 @@ impl ThreadFigures {
         let ran = self.ran_ns.saturating_sub(before.ran_ns);
         let (user, kernel) = split(ran, user, kernel);
         let asleep = matches!(self.state, 'S' | 'D');
-        // The kernel adds the time that a thread was ready only when the thread runs again, so a
-        // thread that still waits for a processor shows no such time. But a thread that was ready
-        // at both looks and did not sleep in between has waited whenever it did not run.
+        // The kernel adds the time that a thread was ready only when the thread runs again. So for
+        // a thread that still waits for a processor the count has not grown yet. But if the thread
+        // was ready at both looks and did not sleep in between, it waited for a processor whenever
+        // it did not run.
         let stayed_awake = (self.id, self.state, before.state) == (before.id, 'R', 'R')
             && self.voluntary == before.voluntary;
         let at_least = if stayed_awake { interval.saturating_sub(user + kernel) } else { ns(0, 0) };
@@ -185,8 +187,9 @@ impl ThreadFigures {
     }
 }
 
-/// Splits the exact time by the share of ticks. Without a tick the time was too short to split, and
-/// counts as user time. Without the exact time, the ticks are used.
+/// Splits the exact time into user and kernel time by their share of the ticks. If there is no
+/// tick, the time is too short to split and counts as user time. If there is no exact time, the
+/// ticks are returned.
 fn split(ran: u64, user_ticks: u64, kernel_ticks: u64) -> (Duration, Duration) {
     let ticks = user_ticks + kernel_ticks;
     if ran == 0 {
@@ -199,8 +202,8 @@ fn split(ran: u64, user_ticks: u64, kernel_ticks: u64) -> (Duration, Duration) {
     (Duration::from_nanos(ran - kernel), Duration::from_nanos(kernel))
 }
 
-/// Returns where in the kernel a thread sleeps: its stack if that may be read, otherwise one
-/// function.
+/// Returns where in the kernel a thread sleeps: its kernel stack if that may be read, otherwise the
+/// innermost function.
 fn kernel_stack(thread: u32) -> Vec<String> {
     let file = |name: &str| read(&format!("/proc/self/task/{thread}/{name}"));
     let stack = file("stack");
@@ -231,8 +234,8 @@ fn ns_per_tick() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// Returns the size of this thread's affinity, which it has from the thread that built the first
-/// node.
+/// Returns the number of processors in this thread's affinity. The thread inherited the affinity
+/// from the thread that built the first node.
 fn allowed() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(u32::MAX, |set| set.count())
 }
@@ -295,7 +298,8 @@ mod tests {
     fn a_thread_that_always_waits_for_a_processor_was_ready_all_the_time_b33_b34() {
         let ms = Duration::from_millis;
         let before = ThreadFigures { id: 7, state: 'R', ran_ns: 5_000_000, ..Default::default() };
-        // No figure has changed: it has been waiting, and the kernel has not counted that yet.
+        // No figure has changed: the thread has been waiting for a processor, and the kernel has
+        // not counted that time yet.
         let used = before.since(&before, ms(80));
         assert_eq!((used.ready, used.user + used.kernel), (ms(80), ms(0)));
         let after = ThreadFigures { ran_ns: 35_000_000, ..before.clone() };

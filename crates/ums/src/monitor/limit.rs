@@ -1,10 +1,10 @@
-//! The limit on reports: a few in any minute, and a count of the rest.
+//! The limit on reports: only a few are sent in any minute; the rest are counted.
 
 use std::collections::VecDeque;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// Lets a number of reports through in any minute.
+/// Allows a number of reports in any minute.
 #[derive(Debug, Default)]
 pub(super) struct Limit {
     let_through: VecDeque<u64>,
@@ -12,7 +12,8 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Returns true if no report may go at this time. Then the work of making one can be saved.
+    /// Returns true if no report may be sent at this time. Then the caller can save the work of
+    /// making one.
     pub fn is_reached(&mut self, now: u64, per_minute: usize) -> bool {
         while self.let_through.front().is_some_and(|then| now.saturating_sub(*then) >= MINUTE_NS) {
             self.let_through.pop_front();
@@ -20,13 +21,13 @@ impl Limit {
         self.let_through.len() >= per_minute
     }
 
-    /// Counts reports that were left out without asking.
+    /// Counts reports that were left out without a call of `ask`.
     pub fn left_out(&mut self, reports: u64) {
         self.suppressed += reports;
     }
 
-    /// Asks to send one report at this time. Returns how many were suppressed before it, or None if
-    /// it must not go.
+    /// Asks whether one report may be sent at this time. Returns how many reports were suppressed
+    /// before it, or `None` if it must not be sent.
     pub fn ask(&mut self, now: u64, per_minute: usize) -> Option<u64> {
         if self.is_reached(now, per_minute) {
             self.suppressed += 1;

@@ -1,13 +1,15 @@
-//! The looker: finds which functions a worker is in, whether it runs, waits or is suspended.
+//! The looker: finds which functions a worker is in, whether the worker runs, waits or is
+//! suspended.
 //!
 //! ```text
-//!   a fiber that is suspended      its stack pointer is known, its frames are copied
+//!   a fiber that is suspended      its saved stack pointer is known, its stack is copied
 //!   a thread, or the running fiber its thread is sampled by a signal
 //! ```
 //!
-//! A stack is read through the kernel, while its fiber may be
-//! resumed or end and its memory may be unmapped. What was copied counts only if the fiber was
-//! suspended at the same place, and had been switched to equally often, before and after the copy.
+//! While the stack of a suspended fiber is copied, the fiber may be resumed or end, and its memory
+//! may be unmapped. So the copy is made by a system call, which fails instead of faulting. The copy
+//! is used only if, before and after it, the fiber was suspended at the same place and had been
+//! switched to equally often (*Looked Twice*).
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -19,16 +21,16 @@ use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::{Scheduler, WorkerKind};
 use crate::wait::Waiter;
 
-/// How often a worker is looked at if it changes its state meanwhile.
+/// How many times a worker is looked at, if its state changes during the look.
 const LOOKS: usize = 3;
 
-/// What it takes to look at stacks, read once for all of them.
+/// What is needed to look at stacks; it is read once and used for many looks.
 pub(crate) struct Looker {
     walker: Walker,
     memory: Option<OwnMemory>,
 }
 
-/// Returns numbers that change when the worker runs.
+/// Returns two numbers that change when the worker runs: its count of switches, and its state.
 fn moment(waiter: &Waiter) -> (u64, u8) {
     fence(Ordering::Acquire);
     let view = &waiter.record.view;
@@ -40,8 +42,9 @@ impl Looker {
         Looker { walker: Walker::new(), memory: OwnMemory::open() }
     }
 
-    /// Returns the functions that a worker of this scheduler is in, the innermost first. Returns
-    /// none if its thread did not answer, or if it kept running meanwhile.
+    /// Returns the functions that a worker of this scheduler is in, the innermost first. Returns an
+    /// empty list if its thread did not answer the signal, or if the worker kept running during all
+    /// looks.
     pub(crate) fn look(&mut self, s: &Scheduler, waiter: &'static Waiter) -> Vec<Frame> {
         let mut looks = 0;
         loop {
@@ -55,7 +58,7 @@ impl Looker {
         }
     }
 
-    /// Samples a fiber that is suspended (Looked Twice).
+    /// Takes the sample of a suspended fiber from a copy of its stack (Looked Twice).
     fn suspended(&self, waiter: &Waiter) -> Option<Sample> {
         let (view, memory) = (&waiter.record.view, self.memory.as_ref()?);
         let place = || (moment(waiter).0, view.saved_at.load(Ordering::Relaxed), view.stack());
@@ -83,7 +86,7 @@ impl Looker {
 fn awake(s: &Scheduler, waiter: &Waiter) -> Option<Sample> {
     let thread = match s.options.kind {
         WorkerKind::Fiber => s.baton_thread(),
-        // On its scheduler's host thread, but for one that is preemptive, or runs on without the
+        // It runs on its scheduler's host thread, unless it is preemptive or runs without the
         // baton.
         WorkerKind::OwnContext
             if !waiter.is(State::Preemptive) && !waiter.record.lending.is_lent() =>
@@ -94,6 +97,7 @@ fn awake(s: &Scheduler, waiter: &Waiter) -> Option<Sample> {
     };
     let stack = waiter.record.view.stack()?;
     let sample = sample::take(thread).filter(|_| thread != 0)?;
-    // Otherwise another fiber ran on that thread, or another thread has this thread id by now.
+    // If the stack pointer is not in the worker's stack, another fiber ran on that thread, or the
+    // thread id means another thread by now.
     stack.contains(sample.stack_pointer() as usize).then_some(sample)
 }

@@ -37,7 +37,7 @@ pub struct Options {
     pub(crate) per_minute: usize,
     pub(crate) stderr: bool,
     pub(crate) on_report: Option<OnReport>,
-    /// The node was given no options: each report is one sentence, and nothing else.
+    /// The node was given no options: each report is one sentence on stderr, and nothing else.
     pub(crate) by_default: bool,
 }
 
@@ -63,11 +63,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the options of a node that was given none: it prints one sentence for each finding.
-    ///
-    /// A starved process is not reported, a stall is reported once, and when all schedulers are
-    /// stuck, each is reported by itself. Deadlocks are not looked for: the search costs something
-    /// for each wait, and ends waits.
+    /// Returns the options of a node that was given none. Each finding is printed as one sentence.
     pub(crate) fn of_the_default() -> Options {
         Options {
             stall: Duration::from_secs(1),
@@ -84,7 +80,8 @@ impl Options {
         }
     }
 
-    /// Sets how long a worker, or a completion routine, may run without yielding. Default 200 ms.
+    /// Sets how long a worker or a completion routine may run without yielding before it is
+    /// reported. Default 200 ms.
     pub fn stall(mut self, span: Duration) -> Options {
         self.stall = span;
         self
@@ -120,13 +117,14 @@ impl Options {
         self
     }
 
-    /// Sets how long requests may wait for other reasons, none being picked up. Default 10 s.
+    /// Sets how long requests may wait for other reasons while none of them is picked up. Default
+    /// 10 s.
     pub fn not_picked_up(mut self, span: Duration) -> Options {
         self.not_picked_up = span;
         self
     }
 
-    /// Sets for how long no request may be picked up on all visible schedulers. Default 60 s.
+    /// Sets how long all visible schedulers together may pick up no request. Default 60 s.
     pub fn all_stuck(mut self, span: Duration) -> Options {
         self.all_stuck = span;
         self
@@ -135,31 +133,32 @@ impl Options {
     /// Sets how long a wait must have lasted before the monitor looks whether it is part of a
     /// deadlock. Default 1 s; [`Duration::MAX`]: never.
     ///
-    /// A deadlock is broken: among the waits in it that can fail with an error, the one that began
-    /// last ends with [`WaitError::Deadlock`](crate::WaitError::Deadlock); if all lock by plain
-    /// verbs (`lock`, `read`, `write`), the last of them panics.
+    /// A deadlock is broken by ending one wait. Among the waits in it that can fail with an error,
+    /// the one that began last ends with [`WaitError::Deadlock`](crate::WaitError::Deadlock). If
+    /// all of them are calls that cannot fail (`lock`, `read`, `write`), the last of these panics.
     pub fn deadlock(mut self, span: Duration) -> Options {
         self.deadlock = span;
         self
     }
 
     /// Sets whether the report of a deadlock says where each lock was taken, and whether each
-    /// reader of a [`RwLock`](crate::sync::RwLock) counts as an owner. Default no: it costs a few
-    /// microseconds and some hundred bytes for each lock that is taken. Once on, it stays on for
-    /// the whole process.
+    /// reader of a [`RwLock`](crate::sync::RwLock) counts as an owner. Default no, because it costs
+    /// a few microseconds and some hundred bytes for each lock that is taken. Once it is on, it
+    /// stays on for the whole process.
     pub fn trace_locks(mut self, yes: bool) -> Options {
         self.trace_locks = yes;
         self
     }
 
-    /// Sets after what time a condition that lasts is reported again; each further report follows
-    /// after twice the time. Default 60 s.
+    /// Sets after what time a condition that lasts is reported again. Each further report follows
+    /// after twice the time of the one before. Default 60 s.
     pub fn repeat(mut self, span: Duration) -> Options {
         self.repeat = span;
         self
     }
 
-    /// Sets the number of reports of one scheduler in a minute; more are only counted. Default 5.
+    /// Sets how many reports of one scheduler are sent in a minute. Further reports are only
+    /// counted. Default 5.
     pub fn per_minute(mut self, reports: usize) -> Options {
         self.per_minute = reports;
         self
@@ -171,8 +170,8 @@ impl Options {
         self
     }
 
-    /// Sets a function that is called with each report, on the monitor's thread. The monitor looks
-    /// at nothing until it returns.
+    /// Sets a function that is called with each report, on the monitor's thread. The monitor does
+    /// not look at any scheduler until the function returns.
     pub fn on_report(mut self, callback: impl Fn(&Report) + Send + Sync + 'static) -> Options {
         self.on_report = Some(Arc::new(callback));
         self

@@ -1,15 +1,15 @@
 //! The profile of stalls: their backtraces, merged, with the time that was spent in each.
 //!
-//! Many reports of one function are one problem. What matters is the total time that schedulers
-//! stood still in it, so the times of equal backtraces are added up. The text form is that of flame
-//! graphs, one line for each stack, outermost function first:
+//! Many reports of one function are one problem. What matters is the total time for which
+//! schedulers stood still in it, so the times of equal backtraces are added up. The text form is
+//! the one that tools for flame graphs read: one line for each stack, outermost function first:
 //!
 //! ```text
 //! app::main;app::import;app::parse 1834
 //! ```
 //!
-//! A stall is counted up to the last look at it. If its backtrace was not taken, because there were
-//! too many reports, it is counted under `(no backtrace)`.
+//! A stall counts up to the monitor's last look at it. If its backtrace was not taken, because
+//! there were too many reports, it counts under `(no backtrace)`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use std::time::Duration;
 use crate::os::lock::Lock;
 use crate::record::frame::Frame;
 
-/// Number of different stacks that are kept; the others are counted together.
+/// Number of different stacks that are kept; all further stacks are counted together.
 const STACKS_MAX: usize = 256;
-/// The name of a stack that is not known.
+/// The name under which stalls without a backtrace are counted.
 const NOT_TAKEN: &str = "(no backtrace)";
 const TOO_MANY: &str = "(other stacks)";
 
@@ -48,7 +48,7 @@ impl Profile {
         *sum = (sum.0 + ns, sum.1 + stalls);
     }
 
-    /// Returns the stacks, the one with most time first.
+    /// Returns the stacks, those with the most time first.
     pub fn read(&self) -> Vec<StallStack> {
         let stack = |(stack, (ns, stalls)): (&String, &(u64, u64))| StallStack {
             stack: stack.clone(),
@@ -61,7 +61,7 @@ impl Profile {
     }
 }
 
-/// Returns a backtrace as one text.
+/// Returns a backtrace as one text, the outermost function first.
 pub(super) fn folded(backtrace: &[Frame]) -> String {
     if backtrace.is_empty() {
         return NOT_TAKEN.to_owned();

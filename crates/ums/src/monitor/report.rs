@@ -12,7 +12,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::request::{RequestId, UserId};
 use crate::wait::deadlock::Deadlock;
 
-/// What is wrong.
+/// What is wrong with a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {
@@ -23,9 +23,10 @@ pub enum Condition {
     NonYielding,
     /// A completion routine has run for longer than [`Options::stall`](super::Options::stall).
     SlowRoutine,
-    /// Requests wait, and every worker that there may be waits itself or is preemptive.
+    /// Requests wait, the limit of workers is reached, and every worker waits itself or is
+    /// preemptive.
     NoWorkers,
-    /// Requests wait and none is picked up, for another reason.
+    /// Requests wait and none is picked up, for a reason other than `NoWorkers`.
     NotPickedUp,
     /// Requests wait and none is picked up, on every visible scheduler of the node.
     AllStuck,
@@ -77,13 +78,13 @@ pub struct Report {
     pub diagnosis: Diagnosis,
     /// For how long the condition has lasted.
     pub lasted: Duration,
-    /// The scheduler's number; when all are stuck, that of the first one.
+    /// The scheduler's number. If all schedulers are stuck, the number of the first one.
     pub scheduler: usize,
     /// Its name.
     pub scheduler_name: String,
     /// The worker's number on that scheduler, if the condition concerns one worker.
     pub worker: Option<u32>,
-    /// The request that it carries out; 0 for none.
+    /// The request that the worker carries out; 0 for none.
     pub request: RequestId,
     /// The user of that request; 0 for none.
     pub user: UserId,
@@ -91,7 +92,7 @@ pub struct Report {
     pub runnable: u64,
     /// Number of requests that have no worker yet.
     pub queued: usize,
-    /// What at least half of the workers wait for, when requests are not picked up.
+    /// The reason for which at least half of the workers wait, when requests are not picked up.
     pub common_wait: Option<WaitReason>,
     /// The descriptor of slow I/O.
     pub fd: Option<i32>,
@@ -103,14 +104,14 @@ pub struct Report {
     pub backtrace: Vec<Frame>,
     /// The request was cancelled; see [`Options::cancel_after`](super::Options::cancel_after).
     pub cancelled: bool,
-    /// For how much of that time the monitor itself could not look. That time is not counted
-    /// against the worker.
+    /// For how much of the time `lasted` the monitor itself could not look. That time is not
+    /// counted against the worker.
     pub stood_still: Duration,
-    /// The circle of a deadlock.
+    /// The circle of waits, if the condition is a deadlock.
     pub deadlock: Option<Arc<Deadlock>>,
     /// Number of reports of this scheduler that were left out since the last one.
     pub suppressed: u64,
-    /// The sentence that is printed instead, if the node was given no options.
+    /// The sentence that is printed instead of the report, if the node was given no options.
     pub(super) sentence: String,
 }
 
@@ -145,7 +146,7 @@ impl Report {
         }
     }
 
-    /// Returns the innermost function that is not the standard library's: usually the cause.
+    /// Returns the innermost function that is not in the standard library; usually it is the cause.
     pub fn function(&self) -> Option<&str> {
         let library = |name: &str| {
             let path = name.trim_start_matches('<');

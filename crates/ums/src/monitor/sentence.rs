@@ -1,12 +1,12 @@
-//! The sentence that is printed on stderr if the builder was given no options for the monitor.
+//! The sentence that is printed on stderr for a node that was given no options for the monitor.
 //!
 //! ```text
 //! scheduler '0' is held up: its fiber worker 1 has not yielded for 1.0 s and computes,
 //! in app::parse (main.rs:12). Call ums::yield_now() in such code, or hand it to ums::go_preemptive
 //! ```
 //!
-//! It says what is the case, in which function, and what to do. A report has much more, for
-//! programs that asked for reports; see `text.rs`.
+//! The sentence says what is wrong, in which function, and what to do. A report contains much more;
+//! it is for programs that have asked for reports (`text.rs`).
 
 use std::sync::atomic::Ordering;
 
@@ -17,10 +17,11 @@ use crate::record::report::Kind;
 use crate::scheduler::{Scheduler, WorkerKind};
 use crate::watch::Waits;
 
-/// Longer names of functions are cut, so that the advice is not.
+/// The longest name of a function, in characters. Longer names are cut, so that there is room for
+/// the advice.
 const NAME_MAX: usize = 200;
 
-/// Returns the kind of sentence that it is counted as.
+/// Returns the kind of message that the sentence counts as.
 pub(super) fn kind(report: &Report) -> Kind {
     match report.condition {
         Condition::NoWorkers | Condition::NotPickedUp => Kind::Standstill,
@@ -29,7 +30,7 @@ pub(super) fn kind(report: &Report) -> Kind {
 }
 
 /// Returns the sentence about a worker or a completion routine that keeps the scheduler. `waits` is
-/// what its thread was seen to wait in.
+/// the call or fault in which its thread was seen to wait, if any.
 pub(super) fn of_stall(report: &Report, s: &Scheduler, waits: Option<&Waits>) -> String {
     let seconds = report.lasted.as_secs_f64();
     let worker = match s.options.kind {
@@ -102,7 +103,7 @@ fn advice(report: &Report, s: &Scheduler) -> &'static str {
     }
 }
 
-/// Returns the sentence about requests that wait, none of which was begun.
+/// Returns the sentence about requests that wait and of which none was begun.
 pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     let workers = s.counters.workers.load(Ordering::Relaxed);
     let (name, queued, seconds) = (s.name(), report.queued, report.lasted.as_secs_f64());
@@ -127,7 +128,7 @@ pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     )
 }
 
-/// Returns the name of a system call in which threads block.
+/// Returns the name of a system call, if it is one in which threads block.
 fn name_of(number: i64) -> Option<&'static str> {
     macro_rules! names {
         ($($name:ident $call:ident,)*) => {

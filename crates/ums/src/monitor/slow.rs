@@ -1,14 +1,14 @@
-//! Slow: something about a scheduler that should change and has not changed for a while.
+//! Measures for how long something about a scheduler has not changed, although it should.
 //!
-//! The monitor remembers a *mark* of it between two looks. While the mark is the same, its age
-//! grows; when the mark differs, every suspicion is dropped.
+//! Between two looks the monitor remembers a *mark*: numbers that change when there is progress.
+//! While the mark stays the same, its age grows. When the mark differs, every suspicion is dropped.
 //!
-//! *Standing still.* The monitor sleeps and looks. If it looks late, the process was stopped, the
-//! computer stood still, or other processes had all processors; then the watched worker may have
-//! had no chance to run either. So the time by which looks were late does not count as age. It is
-//! added up beside the age, and reported.
+//! *Standing still.* The monitor sleeps between its looks. If a look is late, the process was
+//! stopped, the computer stood still, or other processes had all processors. Then the watched
+//! worker may have had no chance to run either. So the time by which looks were late does not count
+//! as age. It is added up separately, and reported.
 //!
-//! This file does not know what the mark means.
+//! The code in this file does not depend on what the mark consists of.
 
 use std::time::Duration;
 
@@ -28,27 +28,27 @@ pub(super) struct Beat {
 #[derive(Default)]
 pub(super) struct Slow {
     mark: (u64, u64),
-    /// When it last changed, plus the time by which the monitor was late since then; 0 before the
-    /// first look.
+    /// When the mark last changed, plus the time by which the monitor was late since then; 0 before
+    /// the first look.
     pub since: u64,
-    /// The total time by which the monitor was late since then.
+    /// The total time by which the monitor was late since the mark changed.
     pub stood_still: u64,
     pub before: Option<Figures>,
     pub reports: u32,
-    /// One of these reports was of a non-yielding worker.
+    /// One of these reports had the condition `NonYielding`.
     pub reported_as_long: bool,
-    /// The request was cancelled because of it.
+    /// The request was cancelled because its worker does not yield.
     pub cancelled: bool,
-    /// The stack in which it stands still, and how much of that time is in the profile, in
-    /// nanoseconds.
+    /// The stack in which the worker stands still, and how much of that time is already in the
+    /// profile, in nanoseconds.
     pub stack: Option<(String, u64)>,
-    /// When it is reported again.
+    /// The earliest time at which it is reported again.
     pub next: u64,
 }
 
 impl Slow {
-    /// Returns for how long the mark has been the same while the monitor was in time, in
-    /// nanoseconds.
+    /// Returns for how long the mark has been the same, in nanoseconds, without the time by which
+    /// the monitor was late.
     pub fn unchanged(&mut self, mark: (u64, u64), beat: Beat) -> u64 {
         if self.mark != mark || self.since == 0 {
             self.clear(mark, beat.now);
@@ -63,7 +63,8 @@ impl Slow {
         *self = Slow { mark, since: now, ..Slow::default() };
     }
 
-    /// Returns true if there are figures to compare with. They are read halfway to the limit.
+    /// Returns true if there are earlier figures to compare with. They are read when half of the
+    /// limit has passed.
     pub fn is_measured(&mut self, age: u64, limit: Duration, thread: u32) -> bool {
         let measured = self.before.is_some();
         if !measured && u128::from(age) * 2 >= limit.as_nanos() {
@@ -80,7 +81,7 @@ impl Slow {
         }
     }
 
-    /// Records a report. The next one may follow after twice the time of the last.
+    /// Records a report. The time until the next report doubles with each report.
     pub fn reported(&mut self, now: u64, repeat: Duration) {
         let span = ns(repeat).saturating_mul(1 << self.reports.min(20));
         self.next = now.saturating_add(span);

@@ -1,4 +1,4 @@
-//! A report as text: one line with the finding, and the figures behind it below.
+//! A report as text: one line with the finding, and below it the figures and the backtrace.
 
 use std::fmt::{Display, Formatter, Result};
 use std::time::Duration;

@@ -1,11 +1,13 @@
 //! From a sample to names: which functions a thread was in.
 //!
-//! This runs on the monitor's thread, from a copy, so that neither the loader's lock nor memory for
-//! debug information is a danger: the sampled thread keeps running meanwhile.
+//! This runs on the monitor's thread and works on a copy of the sampled thread's stack. The sampled
+//! thread keeps running meanwhile, so unwinding may take the loader's lock and allocate memory for
+//! debug information: the sampled thread can release a lock that it holds.
 //!
-//! Named invariant **Loaded**: the sections of an object are mapped while `dl_iterate_phdr`, which
-//! holds the loader's lock, calls the callback with it; they are copied there. An object is not
-//! unloaded while one of its functions is being called. **Plain Call**: as in ARCHITECTURE.md.
+//! Named invariant **Loaded**: `dl_iterate_phdr` holds the loader's lock while it calls the
+//! callback with an object, so the sections of that object stay mapped during the callback, and are
+//! copied there. An object is not unloaded while one of its functions is being called. **Plain
+//! Call**: as in ARCHITECTURE.md.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +28,7 @@ use crate::watch::Waits;
 /// Number of frames that are kept.
 const FRAMES_MAX: usize = 64;
 
-/// Finds the frames in samples. What that needs is read once for many samples.
+/// Finds the frames in samples. Reads the unwind information once for many samples.
 pub(crate) struct Walker {
     unwinder: UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>,
     cache: CacheNative<MayAllocateDuringUnwind>,
@@ -70,7 +72,7 @@ impl Walker {
 
 impl Drop for Walker {
     fn drop(&mut self) {
-        // Without this, the debug information would take tens of megabytes forever.
+        // Without this call, the debug information would keep tens of megabytes of memory.
         backtrace::clear_symbol_cache();
     }
 }
@@ -80,17 +82,17 @@ pub(super) fn frames(sample: &Sample) -> Vec<Frame> {
     Walker::new().frames(sample)
 }
 
-/// Returns the frames of a thread that was seen to wait in the kernel, without sending it a signal,
-/// which could end a system call. A function that keeps a frame pointer, as those of the standard
-/// library do, is the last one: the position of its own frame is not known. The caller checks that
-/// the thread still waits there.
+/// Returns the frames of a thread that was seen to wait in the kernel. It does not send the thread
+/// a signal, which could end a system call. If a function keeps a frame pointer, as those of the
+/// standard library do, the list ends with that function, because the position of its frame is not
+/// known. The caller checks afterwards that the thread still waits there.
 pub(super) fn frames_of_waiting(waits: &Waits) -> Vec<Frame> {
     let Some(memory) = OwnMemory::open() else { return Vec::new() };
     let stack = memory.copy_up_to(waits.sp as usize, sample::COPY_MAX);
     frames(&Sample::of_sleeping(waits.pc, waits.sp, stack))
 }
 
-/// Returns the frames with these return addresses, which a worker recorded itself.
+/// Returns the frames with these return addresses, which a worker has recorded itself.
 pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     let addresses: Vec<_> = addresses.iter().map(|address| address.saturating_sub(1)).collect();
     let names = named(&addresses);
@@ -131,7 +133,8 @@ fn registers(sample: &Sample) -> UnwindRegsNative {
     UnwindRegsNative::new(sample.regs[3], sample.stack_pointer(), sample.regs[2])
 }
 
-/// Returns the name of a source file; for a `mod.rs` with its folder, for there are many.
+/// Returns the name of a source file. A `mod.rs` is returned with its folder, because there are
+/// many.
 fn short(file: &Path) -> String {
     let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
     match file.parent().and_then(Path::file_name) {
@@ -140,19 +143,21 @@ fn short(file: &Path) -> String {
     }
 }
 
-/// Returns the names of these instruction addresses; where functions were inlined, all of them.
+/// Returns the names of the functions at these instruction addresses. Where functions were inlined,
+/// returns all of them.
 fn named(addresses: &[usize]) -> Vec<Frame> {
     let mut frames = Vec::new();
     for address in addresses {
         let system = is_the_systems(*address);
         let before = frames.len();
-        // `resolve` takes a return address, and looks at the byte before it. Before a function's
-        // first instruction, which may begin a loop, stands another function.
+        // `resolve` takes a return address, and looks at the byte before it. So 1 is added: the
+        // byte before a function's first instruction, which may begin a loop, belongs to another
+        // function.
         backtrace::resolve((*address + 1) as *mut c_void, |symbol| {
             let Some(name) = symbol.name() else { return };
             let place = symbol.filename().zip(symbol.lineno());
             let place = place.map(|(file, line)| format!("{}:{line}", short(file)));
-            // Without the hash at its end.
+            // The format `#` leaves out the hash at the end of the name.
             frames.push(Frame::new(format!("{name:#}"), place).in_system(system));
         });
         if frames.len() == before {
@@ -162,18 +167,19 @@ fn named(addresses: &[usize]) -> Vec<Frame> {
     frames
 }
 
-/// Returns true if this is code of the C library, the loader or the kernel's vDSO.
+/// Returns true if the code at this address belongs to the C library, the loader or the kernel's
+/// vDSO.
 fn is_the_systems(address: usize) -> bool {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: Plain Call: it looks an address up and writes a local structure.
+    // SAFETY: Plain Call: the function looks an address up and writes a local structure.
     let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) } != 0;
-    // SAFETY: Plain Call: zeroes are a valid value.
+    // SAFETY: Plain Call: all zeroes are a valid value.
     let name = unsafe { info.assume_init() }.dli_fname;
     if !found || name.is_null() {
         return false;
     }
-    // SAFETY: Loaded: the loader's own name of an object that is not unloaded while a function of
-    // it runs.
+    // SAFETY: Loaded: the loader's own name of an object, which is not unloaded while one of its
+    // functions runs.
     let path = unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy();
     let file = path.rsplit('/').next().unwrap_or_default();
     let of = ["libc.", "libc-", "ld-", "libpthread", "libm.", "librt.", "libgcc_s", "linux-vdso"];
@@ -183,7 +189,7 @@ fn is_the_systems(address: usize) -> bool {
 /// Returns every loaded object, with what is needed to unwind through its code.
 fn loaded_objects() -> Vec<Module<Vec<u8>>> {
     let mut modules: Vec<Module<Vec<u8>>> = Vec::new();
-    // SAFETY: Loaded: `each` has the required signature, and gets the vector above.
+    // SAFETY: Loaded: `each` has the required signature, and is passed the vector above.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut modules).cast()) };
     modules
 }
@@ -193,14 +199,14 @@ unsafe extern "C" fn each(
     _size: libc::size_t,
     modules: *mut c_void,
 ) -> c_int {
-    // SAFETY: Loaded: the loader gives valid information, and the headers it counts.
+    // SAFETY: Loaded: the loader passes valid information, and as many headers as it says.
     let (info, headers) = unsafe {
         let info = &*info;
         (info, std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
     };
     // SAFETY: Loaded: this is the vector that `loaded_objects` passed.
     let modules = unsafe { &mut *modules.cast::<Vec<Module<Vec<u8>>>>() };
-    // SAFETY: Loaded: they describe an object that is mapped.
+    // SAFETY: Loaded: the headers describe an object that is mapped.
     modules.extend(unsafe { module(info.dlpi_addr, headers) });
     0
 }
@@ -219,8 +225,8 @@ unsafe fn module(base: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module<Vec<u
         std::slice::from_raw_parts(at, (to - from) as usize).to_vec()
     };
     let header = bytes(index, index_end);
-    // Its fifth to eighth byte hold the distance from there to the frames, in the one encoding that
-    // linkers use (relative, signed, four bytes).
+    // The header's fifth to eighth byte hold the distance from there to the frames, in the only
+    // encoding that linkers use (relative, signed, four bytes).
     let [1, 0x1b, ..] = header[..] else { return None };
     let distance = i32::from_ne_bytes(header.get(4..8)?.try_into().ok()?);
     let frames = (index + 4).checked_add_signed(distance.into())?;

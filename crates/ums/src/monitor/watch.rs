@@ -8,9 +8,10 @@
 //!   no node left for a second ---> the thread ends
 //! ```
 //!
-//! If a mark has not changed between two looks, nothing happened in between, however late the
-//! second look was. But if the monitor is late, or stops in the middle of a look, the workers may
-//! have been kept from the processors too, so that time is not counted against them (see [`Slow`]).
+//! If a mark has not changed between two looks, the scheduler made no progress in between, however
+//! late the second look was. But if the monitor is late, or stops in the middle of a look, the
+//! workers may have got no processor either. So that time is not counted against them (see
+//! [`Slow`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,10 +36,11 @@ use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{RequestId, UserId};
 use crate::scheduler::{Scheduler, contain};
 
-/// How long the thread stays when no node is left, in case another node is built.
+/// How long the thread waits for another node after the last node has ended, before it ends too.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// After so many looks in a row that find no scheduler awake, the thread sleeps until one wakes.
+/// The number of looks in a row that find no scheduler awake, after which the thread sleeps until
+/// one wakes.
 const QUIET_LOOKS: u32 = 4;
 
 /// How long the end of a node waits until its reports are written.
@@ -46,12 +48,12 @@ const WRITES_OUT: Duration = Duration::from_millis(200);
 
 type Schedulers = Box<dyn Fn() -> Vec<Arc<Scheduler>> + Send>;
 
-/// What one thread watches for the whole process.
+/// The nodes that the process's monitor thread watches.
 #[derive(Default)]
 struct Monitored {
     nodes: Vec<Node>,
     next_id: u64,
-    /// The thread exists.
+    /// The monitor thread exists.
     has_thread: bool,
 }
 
@@ -72,12 +74,12 @@ impl Drop for Watching {
         monitored.set_threshold();
         drop(monitored);
         alarm::ring();
-        // Before the process ends, perhaps.
+        // The process may be about to end, so this waits until the reports are written.
         writer::settle(WRITES_OUT);
     }
 }
 
-/// Watches the schedulers that this function returns, until the result is dropped.
+/// Watches the schedulers that the function `schedulers` returns, until the result is dropped.
 pub(crate) fn watch(
     options: Options,
     schedulers: impl Fn() -> Vec<Arc<Scheduler>> + Send + 'static,
@@ -110,12 +112,12 @@ pub(crate) fn watch(
     Ok(watching)
 }
 
-/// If a look takes so much longer than the monitor's own work, the monitor was stopped, in
-/// nanoseconds. A shorter delay may be due to a sampled thread that has no processor, which says
-/// nothing about the others.
+/// If a look takes so many nanoseconds more than the processor time that it uses, the monitor was
+/// stopped. A shorter delay may have another cause: a thread that is sampled and gets no processor.
+/// That says nothing about the other threads.
 const STOP: u64 = 100_000_000;
 
-/// The body of the thread.
+/// The body of the monitor thread.
 fn watch_all() {
     let mut quiet_looks = 0;
     let mut due = clock::NEVER;
@@ -130,7 +132,7 @@ fn watch_all() {
                 let ends = clock::now() >= at;
                 monitored.has_thread = !ends;
                 drop(monitored);
-                // The notes keep schedulers alive.
+                // The notes are dropped because they keep schedulers alive.
                 drop(alarm::notes());
                 if ends {
                     return;
@@ -143,7 +145,7 @@ fn watch_all() {
             // A panic in a look does not end the monitor.
             let (began, used) = (clock::now(), clock::used_by_this_thread());
             contain(|| busy = monitored.look(due.saturating_sub(stood_still), &mut found));
-            // A stop in the middle of a look counts as lateness too.
+            // A stop in the middle of a look counts as lateness of the next look.
             let used = clock::used_by_this_thread() - used;
             let without = (clock::now() - began).saturating_sub(used);
             stood_still = if without < STOP { 0 } else { without };
@@ -166,8 +168,8 @@ fn watch_all() {
 type Found = Vec<(Arc<Report>, Options, Arc<Counts>)>;
 
 impl Monitored {
-    /// Looks once; `due` is when it should have done so. Returns true if a scheduler is awake or
-    /// has work.
+    /// Looks once. `due` is the time at which the look should have taken place. Returns true if a
+    /// scheduler is awake or has work.
     fn look(&mut self, due: u64, found: &mut Found) -> bool {
         let now = clock::now();
         let beat = Beat { now, late: now.saturating_sub(due) };
@@ -185,16 +187,16 @@ impl Monitored {
         busy
     }
 
-    /// Returns None if a scheduler is awake or has work, otherwise the time of the next look that
-    /// is needed nevertheless.
+    /// Returns `None` if a scheduler is awake or has work. Otherwise returns when the monitor must
+    /// look next even if all schedulers stay asleep.
     fn quiet_until(&self) -> Option<u64> {
         let due = |node: &Node| node.deadlocks.due(&(node.schedulers)(), node.options.deadlock);
         let quiet = self.nodes.iter().all(Node::is_quiet);
         quiet.then(|| self.nodes.iter().map(due).min().unwrap_or(clock::NEVER))
     }
 
-    /// Sets from what duration on workers report slow I/O themselves. There is no sentence for slow
-    /// I/O, so nodes without options do not count.
+    /// Sets the duration from which on workers report slow I/O to the monitor themselves. Nodes
+    /// without options do not count, because there is no sentence for slow I/O.
     fn set_threshold(&self) {
         let asked = self.nodes.iter().filter(|node| !node.options.by_default);
         let all = asked.map(|node| ns(node.options.stall).min(alarm::NOBODY - 1));
@@ -207,7 +209,7 @@ impl Monitored {
     }
 }
 
-/// A node, as the monitor remembers it.
+/// What the monitor remembers of a node.
 pub(super) struct Node {
     id: u64,
     schedulers: Schedulers,
@@ -220,13 +222,13 @@ pub(super) struct Node {
     all_stuck: Slow,
 }
 
-/// What is suspected of one scheduler.
+/// What the monitor suspects of one scheduler.
 #[derive(Default)]
 pub(super) struct Track {
     pub(super) baton: Slow,
     queue: Slow,
-    /// The count of workers that could not be created: at the last look, and when requests began to
-    /// wait.
+    /// The scheduler's count of workers that could not be created: at the last look, and when
+    /// requests began to wait.
     not_created: (u64, u64),
     limit: Limit,
 }
@@ -251,7 +253,7 @@ impl Node {
         !all.iter().all(|s| is_quiet(s))
     }
 
-    /// Sends a report, unless there have been too many.
+    /// Queues a report for delivery, unless there have been too many.
     fn keep(&mut self, report: Option<Report>, now: u64, found: &mut Found) {
         let Some(mut report) = report else { return };
         let limit = &mut self.tracks[report.scheduler].limit;
@@ -265,8 +267,8 @@ impl Node {
         }
     }
 
-    /// Returns true if a report of this scheduler would be left out. Naming functions costs more
-    /// than everything else together, and the names would not be printed.
+    /// Returns true if a report of this scheduler would be left out. Then functions need not be
+    /// named, which costs more than everything else together.
     pub(super) fn is_left_out(&mut self, scheduler: usize, now: u64) -> bool {
         if self.options.by_default {
             return report::is_closed(Kind::Stall);
@@ -286,7 +288,7 @@ impl Node {
             track.not_created.1 = before;
         }
         if age == 0 || track.baton.reports > 0 {
-            // No request waits, or a worker that does not yield is known to be the reason.
+            // No request waits, or it is known that a worker which does not yield is the reason.
             return None;
         }
         if options.by_default && is_reported_otherwise(s, track, now, options) {
@@ -326,7 +328,7 @@ impl Node {
             (0, _) => now,
             (_, queue) => queue.since,
         });
-        // The scheduler that got stuck last counts.
+        // All have been stuck since the last of them got stuck.
         let since = since.max().unwrap_or(now);
         let age = now.saturating_sub(since);
         if age < ns(self.options.all_stuck) {
@@ -356,7 +358,7 @@ impl Node {
         }
     }
 
-    /// Makes a report of what a worker noticed itself.
+    /// Makes a report from a note: something that a worker has noticed itself.
     fn read_note(&mut self, note: &Note, now: u64, found: &mut Found) {
         if self.options.by_default {
             return;
@@ -369,7 +371,7 @@ impl Node {
             Noticed::SlowIo => Condition::SlowIo,
             Noticed::SlowSubmission => Condition::SlowSubmission,
         };
-        // A submission that lost the processor for a moment is normal.
+        // A short submission is normal: the thread may have lost the processor for a moment.
         let too_short = note.took_ns < ns(self.options.stall);
         if condition == Condition::SlowSubmission && too_short {
             return;
@@ -386,7 +388,7 @@ impl Node {
     }
 }
 
-/// Returns the sum of all counters that grow when a scheduler makes progress.
+/// Returns the sum of the counters that grow when a scheduler makes progress.
 pub(super) fn progress(s: &Scheduler) -> u64 {
     let c = &s.counters;
     let away = &c.preemptive_switches;
@@ -400,8 +402,8 @@ fn is_quiet(s: &Scheduler) -> bool {
     s.inbox.is_asleep() && s.queue.len() == 0
 }
 
-/// Returns true if it is awake, but has neither a running worker nor work: it searches before it
-/// sleeps.
+/// Returns true if the scheduler is awake, but has neither a running worker nor work: it looks for
+/// work before it sleeps.
 pub(super) fn has_nothing_to_do(s: &Scheduler) -> bool {
     s.running().is_none() && !s.is_in_routine() && !has_ready_work(s)
 }
@@ -411,7 +413,7 @@ pub(super) fn has_ready_work(s: &Scheduler) -> bool {
     s.queue.len() > 0 || !s.inbox.is_empty() || s.counters.runnable.load(Ordering::Relaxed) > 0
 }
 
-/// Returns for how long requests have waited without one being picked up; 0 if none waits.
+/// Returns for how long requests have waited while none was picked up; 0 if no request waits.
 fn unpicked(s: &Scheduler, slow: &mut Slow, beat: Beat) -> u64 {
     let fronts = if s.queue.len() > 0 { s.queue.fronts() } else { [None; 2] };
     let Some(enqueued) = fronts.into_iter().flatten().next() else {
@@ -432,8 +434,8 @@ fn is_exhausted(s: &Scheduler) -> bool {
         && away >= c.workers
 }
 
-/// Returns true if another sentence says why requests wait, or if a worker that does not yield is
-/// the reason: that is reported by itself, or its cause is outside the process.
+/// Returns true if another sentence explains why requests wait, or if a worker that does not yield
+/// is the reason. Such a worker is reported separately, unless the cause is outside the process.
 fn is_reported_otherwise(s: &Scheduler, track: &Track, now: u64, options: &Options) -> bool {
     let not_created = s.counters.failed_to_create_worker.load(Ordering::Relaxed);
     s.standstill_told.load(Ordering::Relaxed)

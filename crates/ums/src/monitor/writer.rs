@@ -2,8 +2,8 @@
 //!
 //! The monitor must not stop because a terminal is stopped or a log collector hangs. So it puts
 //! each report into a short queue, and a second thread writes the queue to stderr. That thread
-//! exists only while there is something to write. A report that finds the queue full is counted,
-//! and the next text says how many are missing.
+//! exists only while there is something to write. If the queue is full, the report is only counted,
+//! and the next text says how many reports are missing.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -14,7 +14,7 @@ use super::counts::Counts;
 use super::report::Condition;
 use crate::os::lock::{Condvar, Lock};
 
-/// Reports that may wait to be written.
+/// The largest number of reports in the queue.
 const QUEUE_MAX: usize = 16;
 
 struct Line {
@@ -58,7 +58,7 @@ pub(super) fn write(text: String, condition: Condition, counts: &Arc<Counts>) {
     }
 }
 
-/// The body of the thread.
+/// The body of the writing thread.
 fn write_all() {
     loop {
         let line = {
@@ -77,7 +77,7 @@ fn write_all() {
     }
 }
 
-/// Waits until everything is written, or until the time is over.
+/// Waits until all reports are written, or at most for this time.
 pub(super) fn settle(at_most: Duration) {
     let queue = QUEUE.lock();
     EMPTY.wait_timeout_while(queue, at_most, |queue| queue.writing);
