@@ -1,4 +1,4 @@
-//! How a node is built: the checks of its options, and the start of its schedulers.
+//! Builds a node: checks its options, and starts its schedulers.
 
 use std::io;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::wait::error::BuildError;
 impl Builder {
     /// Builds the node and starts its schedulers.
     ///
-    /// # Errors
-    /// [`BuildError`], which names the option that is out of range, or what the system refused.
+    /// [`BuildError`], which names the option that is out of range, or the request that the system
+    /// refused.
     pub fn build(self) -> Result<Node, BuildError> {
         clock::start();
         let machine = Cpus::read();
@@ -30,7 +30,7 @@ impl Builder {
         if count == 0 || count > 1024 {
             return option(format!("{count} schedulers: there must be 1 to 1024"));
         }
-        // Checked first, because the automatic limit is computed from the stack size.
+        // The stack size is checked first, because the automatic limit is computed from it.
         self.check_stack_size()?;
         let limit = self.limit(cpus, count);
         let workers = limit.hard;
@@ -63,10 +63,11 @@ impl Builder {
         for scheduler in &inner.visible {
             let _ = scheduler.node.set(inner.number);
         }
-        // From here on, an error drops the node, which stops what was started.
+        // From here on, an error drops the node, which stops everything that was started.
         let node = Node { inner: inner.clone(), owner: true };
         if inner.builder.kind == WorkerKind::Fiber {
-            // The fibers' external calls run here (U85). It is not shown in umsstats (U86).
+            // This scheduler runs the fibers' external calls (U85). It is not shown in umsstats
+            // (U86).
             let outside = inner.hidden("preemptive", HiddenOptions::default());
             let outside = outside.map_err(os("starting the hidden scheduler for external code"))?;
             for scheduler in &inner.visible {
@@ -77,7 +78,7 @@ impl Builder {
         Ok(node)
     }
 
-    /// Starts the visible schedulers and introduces them to each other.
+    /// Starts the visible schedulers and gives each of them the list of all.
     fn start_visible(
         &self,
         count: usize,
@@ -87,11 +88,12 @@ impl Builder {
         let peers = Arc::new(Peers::new(count));
         let mut started = Started::default();
         for index in 0..count {
-            // 255 over 4: 64, 64, 64, 63 (G9).
+            // The shares differ by at most one: 255 workers over 4 schedulers are 64, 64, 64 and 63
+            // (G9).
             let share = limit.share(index, count);
-            // Processor numbers need not begin at 0: they are taken from the mask.
+            // Processor numbers need not begin at 0, so they are taken from the affinity mask.
             let place = machine.allowed.get(index).copied().filter(|_| self.pin);
-            // The detection of blocked workers needs them on one processor.
+            // The detection of blocked workers needs a scheduler's threads on one processor.
             let detects = self.detect_blocking && scheduler::can_detect(self.kind);
             let any = || machine.allowed.get(index % machine.allowed.len().max(1)).copied();
             let place = if detects { place.or_else(any) } else { place };

@@ -79,23 +79,24 @@ impl Builder {
         self
     }
 
-    /// Sets the largest number of workers of all schedulers together. It is spread evenly: the
-    /// shares of two schedulers differ by at most one. Once all workers are busy, requests queue
-    /// until a worker is free.
+    /// Sets the largest number of workers of all schedulers together. The number is divided evenly
+    /// among the schedulers: two shares differ by at most one. Once all workers are busy, requests
+    /// queue until a worker is free.
     ///
-    /// Leave it out unless the program must bound its threads and stacks. The default is what the
-    /// system has room for: memory, mappings, threads and process numbers, whichever is scarcest,
-    /// usually thousands. [`Node::snapshot`](crate::Node::snapshot) has each scheduler's share
-    /// (`workers_max`), and the repository's command `ums probe` prints the limit. From 512 workers
-    /// on (more on more than four processors), a further worker is created only if none becomes
-    /// free for 10 ms, or a request has been queued for 100 ms.
+    /// Leave it out unless the program must bound its threads and stacks. The default is the number
+    /// for which the system has room. It depends on memory, mappings, threads and process numbers,
+    /// whichever is scarcest, and is usually thousands. [`Node::snapshot`](crate::Node::snapshot)
+    /// has each scheduler's share (`workers_max`), and the repository's command `ums probe` prints
+    /// the limit. From 512 workers on (more on more than four processors), a further worker is
+    /// created only if none becomes free for 10 ms, or a request has been queued for 100 ms.
     ///
     /// A limit must be at least the number of tasks that wait at the same time. A task that has
-    /// begun keeps its worker while it waits; a proxy with two tasks for each connection needs two
-    /// workers for each. If every worker waits for what a queued task would do, nothing continues:
-    /// after a second a sentence on stderr says that the scheduler stands still. Then leave
-    /// `max_workers` out, raise it, or let fewer tasks wait at once, for example by a semaphore as
-    /// at [`TcpListener::accept`](crate::net::TcpListener::accept).
+    /// begun keeps its worker while it waits. For example, a proxy with two tasks for each
+    /// connection needs two workers for each connection. If every worker waits for something that
+    /// only a queued task would do, nothing continues: after a second a sentence on stderr says
+    /// that the scheduler stands still. Then leave `max_workers` out, raise it, or let fewer tasks
+    /// wait at once, for example by a semaphore as at
+    /// [`TcpListener::accept`](crate::net::TcpListener::accept).
     pub fn max_workers(mut self, n: usize) -> Builder {
         self.max_workers = Some(n);
         self
@@ -162,8 +163,8 @@ impl Builder {
     }
 
     /// Sets how long a scheduler without work polls before it sleeps. The default is zero: an idle
-    /// scheduler uses no processor time. Some tens of microseconds can help if wake-ups are more
-    /// expensive than processor time.
+    /// scheduler uses no processor time. Some tens of microseconds can help if waking a thread
+    /// costs more than polling.
     pub fn idle_spin(mut self, span: Duration) -> Builder {
         self.idle_spin = span;
         self
@@ -171,38 +172,39 @@ impl Builder {
 
     /// Sets how long a scheduler without work polls for the next request of a served user that
     /// holds a lock ([`User::hold`](crate::User::hold)) before it sleeps. The default is 100
-    /// microseconds, because others wait for that user, and a client that answers at once does so
-    /// sooner than a sleeping thread is woken. The time is spent at most once for each request, and
-    /// other threads may run meanwhile. With zero the scheduler sleeps at once.
+    /// microseconds, because others wait for that user, and a client that answers immediately does
+    /// so in less time than it takes to wake a sleeping thread. The time is spent at most once for
+    /// each request, and other threads may run meanwhile. With zero the scheduler sleeps
+    /// immediately.
     pub fn holder_spin(mut self, span: Duration) -> Builder {
         self.holder_spin = span;
         self
     }
 
-    /// Sets how many workers of one scheduler may be preemptive at once (see
-    /// [`go_preemptive`](crate::go_preemptive)); further ones wait. The default is no limit but the
-    /// number of workers.
+    /// Sets how many workers of one scheduler may be preemptive at the same time (see
+    /// [`go_preemptive`](crate::go_preemptive)). Further workers wait. By default, only the number
+    /// of workers limits it.
     pub fn preemptive_limit(mut self, n: usize) -> Builder {
         self.preemptive_limit = Some(n);
         self
     }
 
-    /// Sets whether each scheduler's threads are pinned to a processor of its own, as far as there
-    /// are enough processors. The default is false.
+    /// Sets whether each scheduler's threads are pinned to a processor of their own. Schedulers for
+    /// which there is no further processor are not pinned. The default is false.
     pub fn pin(mut self, yes: bool) -> Builder {
         self.pin = yes;
         self
     }
 
-    /// Sets whether a worker that blocks in the kernel is detected: its scheduler then runs other
-    /// workers, and the worker's own code continues only after its scheduler has chosen it again.
-    /// This works for thread workers and workers with their own context. Blocking system calls and
-    /// page faults are detected with perf events. Where the system refuses them (the repository's
-    /// command `ums probe` tells), only programs that use [`interpose!`](crate::interpose) have
-    /// their calls detected: in them, the functions of the C library announce that they will
-    /// block, which is also faster. With this option, each scheduler's threads are
-    /// pinned to one processor, and a switch between workers costs a few system calls more. The
-    /// default is false, at no cost.
+    /// Sets whether a worker that blocks in the kernel is detected. If it is, its scheduler runs
+    /// other workers, and the worker's own code continues only after its scheduler has chosen it
+    /// again. This works for thread workers and workers with their own context. Blocking system
+    /// calls and page faults are detected with perf events. The repository's command `ums probe`
+    /// tells whether the system allows them. If the system refuses them, only programs that use
+    /// [`interpose!`](crate::interpose) have their calls detected: in such a program, the functions
+    /// of the C library tell the scheduler before they block, which is also faster. With this
+    /// option, each scheduler's threads are pinned to one processor, and a switch between workers
+    /// costs a few more system calls. The default is false, which costs nothing.
     ///
     /// For workers with their own context, a blocked system call is interrupted and made again;
     /// each of their schedulers has a few more threads, and uses epoll instead of io_uring.

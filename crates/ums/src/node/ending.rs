@@ -30,17 +30,17 @@ impl Node {
             };
             all.iter().flat_map(of).fold(0, u64::wrapping_add)
         };
-        // Loads are read one after the other. A request that is in none of them, and still waits or
-        // runs, was stolen meanwhile, or was queued by a request that has ended meanwhile; both
-        // cases are counted before the request leaves a load.
+        // The loads are read one after the other. A request that is in none of them, and still
+        // waits or runs, was stolen meanwhile, or was queued by a request that has ended meanwhile.
+        // Both events are counted before the request leaves a load, so `moved` has changed.
         let quiet = || {
             let before = moved();
             busy() == 0 && moved() == before
         };
         let deadline = clock::after(grace);
-        // Accepted requests are finished: the node first accepts no more from outside; then, when
-        // nothing is left that could wait for I/O, no more from completion routines; and then
-        // nothing at all.
+        // Accepted requests are finished. So the node closes its queues in three steps: first it
+        // accepts nothing more from outside; then, when nothing is left that could wait for I/O,
+        // nothing more from completion routines; and then nothing at all.
         for callers in [Caller::Routine, Caller::Request] {
             all.iter().for_each(|scheduler| scheduler.queue.open_to(callers));
             let left = deadline.saturating_sub(clock::now());
@@ -71,8 +71,8 @@ impl Node {
     /// Waits for the threads of the schedulers that can end, and joins them.
     fn join_threads(&self, all: &[Arc<Scheduler>]) {
         let mut threads = std::mem::take(&mut *self.inner.threads.lock());
-        // Both lists are in order of the schedulers' numbers. A scheduler that is still busy will
-        // not end.
+        // Both lists are in the order of the schedulers' numbers. The thread of a scheduler that is
+        // still busy will not end.
         let ending =
             || all.iter().zip(&threads).filter(|(s, _)| s.load.load(Ordering::Acquire) == 0);
         wait_until(Duration::from_secs(5), || ending().all(|(_, thread)| thread.is_finished()));

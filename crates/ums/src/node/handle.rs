@@ -1,4 +1,4 @@
-//! The handles to a node and to its hidden schedulers: what a program calls.
+//! The handles to a node and to its hidden schedulers: the interface that programs call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,9 +14,9 @@ use crate::task::{self, JoinError, JoinHandle};
 use crate::wait::error::EnqueueError;
 
 /// A set of schedulers with their workers. Clones are handles to the same node. When the handle
-/// that [`Builder::build`] returned is dropped, the node shuts down like with [`Node::shutdown`]
-/// and a grace time of 10 seconds: a task that never ends by itself, such as an accept loop that
-/// was not cancelled, makes the drop take that long.
+/// that [`Builder::build`] returned is dropped, the node shuts down as with [`Node::shutdown`] and
+/// a grace time of 10 seconds. If a task never ends by itself, such as an accept loop that was not
+/// cancelled, the drop takes that long.
 ///
 /// ```
 /// let node = ums::Node::builder().build()?;
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Node {
     }
 }
 
-/// A scheduler beside the visible ones, for work that should not delay theirs: backups,
+/// A scheduler in addition to the visible ones, for work that should not delay theirs: backups,
 /// administration, calls that block. Its workers are threads. Created by [`Node::hidden`].
 #[derive(Clone)]
 pub struct HiddenScheduler {
@@ -96,12 +96,13 @@ pub struct ShutdownReport {
 }
 
 impl Node {
-    /// Returns the node of the calling worker; `None` on a plain thread and while preemptive.
+    /// Returns the node of the calling worker, or `None` on a plain thread and while the worker is
+    /// preemptive.
     pub fn current() -> Option<Node> {
         NodeInner::with_number(*here()?.node.get()?).map(Node::of)
     }
 
-    /// Returns one more handle.
+    /// Returns another handle, whose drop does not shut the node down.
     pub(crate) fn of(inner: Arc<NodeInner>) -> Node {
         Node { inner, owner: false }
     }
@@ -112,8 +113,8 @@ impl Node {
     }
 
     /// Starts a task on the least loaded scheduler or, if called on a worker of this node, on that
-    /// worker's scheduler. An idle scheduler may take it from there before it has begun, as with
-    /// [`spawn`](crate::spawn()).
+    /// worker's scheduler. An idle scheduler may take the task from there before the task has
+    /// begun, as with [`spawn`](crate::spawn()).
     ///
     /// # Errors
     /// [`EnqueueError`] if the work queue is full or the node shuts down.
@@ -146,8 +147,8 @@ impl Node {
     }
 
     /// Runs `f` on a worker, waits for it and returns its result. A program's plain threads, such
-    /// as `main`, enter the node this way. Returns when `f` has: if the caller is a worker,
-    /// cancelling its request does not end this wait.
+    /// as `main`, enter the node this way. Returns only when `f` has returned: if the caller is a
+    /// worker, cancelling its request does not end this wait.
     ///
     /// # Panics
     /// Passes on a panic of `f`. Panics if the node is shutting down, if the work queue is full,
@@ -158,7 +159,7 @@ impl Node {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        // If the caller must not wait, `f` is not run.
+        // If the caller must not wait, this panics before `f` is run.
         let _ = crate::current::about_to_wait();
         match self.spawn(f).map(JoinHandle::join_uncancellable) {
             Ok(Ok(value)) => value,
@@ -201,15 +202,15 @@ impl Node {
         self.inner.builder.kind
     }
 
-    /// Takes a visible scheduler out of service, or puts it back. While it is offline it gets no
-    /// new users or requests, and continues those it has. The last one online cannot be taken out:
-    /// then this returns false and changes nothing.
+    /// Takes a visible scheduler out of service, or puts it back. While a scheduler is offline it
+    /// gets no new users or requests, and continues those that it has. The last scheduler that is
+    /// online cannot be taken out of service: then this returns false and changes nothing.
     ///
     /// # Panics
     /// Panics if there is no such scheduler.
     pub fn set_online(&self, scheduler: usize, online: bool) -> bool {
         let all = &self.inner.visible;
-        // One call at a time; otherwise the last two could be taken offline at once.
+        // One call at a time. Otherwise two calls could take the last two schedulers offline.
         let _alone = self.inner.setting_online.lock();
         let others =
             all.iter().filter(|s| s.index != scheduler && s.online.load(Ordering::Relaxed));
@@ -217,8 +218,8 @@ impl Node {
             return false;
         }
         all[scheduler].online.store(online, Ordering::Relaxed);
-        // If it sleeps, it is marked as willing to take work; this makes it check again and remove
-        // the mark.
+        // If the scheduler sleeps, it is marked as willing to take work of others. This message
+        // makes it check again and remove the mark.
         all[scheduler].inbox.send(crate::wait::Letter::LookAgain);
         true
     }
@@ -228,27 +229,27 @@ impl Node {
         self.inner.visible[0].driver_text.clone()
     }
 
-    /// Shuts the node down: accepts no more work, lets accepted requests finish within `grace`,
-    /// cancels those that have not, waits for every I/O request, and ends and joins every worker.
-    /// Cancelled requests get the same time again, but at least a second.
+    /// Shuts the node down. It accepts no more work, lets accepted requests finish within `grace`,
+    /// cancels those that have not finished, waits for every I/O request, and ends and joins every
+    /// worker. Cancelled requests get the same time again to end, but at least a second.
     ///
     /// From the start of the shutdown, requests from plain threads are refused with
     /// [`EnqueueError::ShuttingDown`]. Running requests may still queue others, and so may the
-    /// completion of their I/O and the input of served connections, until all are done or the time
-    /// is over.
+    /// completion of their I/O and the input of served connections, until all requests are done or
+    /// the time is over.
     ///
-    /// # First the tasks that accept
-    /// A task that accepts connections is a request too: it accepts throughout the grace time,
-    /// which is then always used up. So cancel and join such tasks first. A
-    /// [`Server`](crate::serve::Server) is stopped first, by
+    /// # Tasks that accept connections
+    /// A task that accepts connections is a request too. It accepts throughout the grace time,
+    /// which is then always used up. So cancel and join such tasks before the shutdown. Stop a
+    /// [`Server`](crate::serve::Server) before it, too, by
     /// [`stop_and_wait`](crate::serve::Server::stop_and_wait).
     ///
     /// # Signals
-    /// The library leaves SIGINT and SIGTERM alone. For an orderly end, block them in the main
-    /// thread before [`Builder::build`], so that all threads inherit that, and let the main thread
-    /// wait for them with `sigwait`. Do not block the signals that the library uses: SIGTRAP,
-    /// SIGURG and, for [`Node::print_stacks_on_sigusr2`], SIGUSR2. Handlers that set a flag or
-    /// write to a pipe, as the crate signal-hook installs them, work as well.
+    /// The library does not handle SIGINT and SIGTERM. For an orderly end, block them in the main
+    /// thread before [`Builder::build`], so that all threads inherit the mask, and let the main
+    /// thread wait for them with `sigwait`. Do not block the signals that the library uses:
+    /// SIGTRAP, SIGURG and, for [`Node::print_stacks_on_sigusr2`], SIGUSR2. Signal handlers that
+    /// set a flag or write to a pipe, such as those of the crate signal-hook, work as well.
     ///
     /// ```
     /// use std::time::Duration;
@@ -288,7 +289,7 @@ impl Node {
     /// ```
     ///
     /// # Panics
-    /// Panics on a worker, because it would wait for itself.
+    /// Panics on a worker of a node, because the worker would wait for its own end.
     pub fn shutdown(self, grace: Duration) -> ShutdownReport {
         self.end(grace)
     }
@@ -304,7 +305,7 @@ impl Drop for Node {
             node.end(grace);
             return;
         }
-        // A worker cannot wait for its own end, so another thread does.
+        // A worker cannot wait for its own end, so another thread shuts the node down.
         let end = move || {
             node.end(grace);
         };

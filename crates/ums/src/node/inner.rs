@@ -31,7 +31,7 @@ pub struct HiddenOptions {
 }
 
 pub(crate) struct NodeInner {
-    /// Its number among the nodes of this process, by which its workers find it.
+    /// The node's number among the nodes of this process, by which its workers find it.
     pub(super) number: u64,
     pub(super) builder: Builder,
     pub visible: Vec<Arc<Scheduler>>,
@@ -46,8 +46,8 @@ pub(crate) struct NodeInner {
     pub stats: Lock<Option<Serving>>,
 }
 
-/// The nodes of this process that have not been dropped, by number. A scheduler knows its node by
-/// number, because its type stands below the node's.
+/// The nodes of this process that have not been dropped, by number. A scheduler refers to its node
+/// by number, because the scheduler's module may not use the node's.
 static NODES: Lock<BTreeMap<u64, Weak<NodeInner>>> = Lock::new(BTreeMap::new());
 
 impl NodeInner {
@@ -57,7 +57,7 @@ impl NodeInner {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets its workers find it by number, as long as it lives.
+    /// Makes it possible to find the node by its number, until the node is dropped.
     pub(super) fn register(self: &Arc<Self>) {
         let mut nodes = NODES.lock();
         nodes.retain(|_, node| node.strong_count() > 0);
@@ -101,7 +101,8 @@ impl NodeInner {
         let _ = scheduler.node.set(self.number);
         self.threads.lock().push(thread);
         map.insert(name.to_owned(), scheduler.clone());
-        // The new scheduler may have work before it has ever slept.
+        // The new scheduler may have work before it has slept for the first time, so the monitor is
+        // woken.
         scheduler::alarm::stir();
         Ok(scheduler)
     }

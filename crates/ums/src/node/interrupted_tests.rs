@@ -1,10 +1,11 @@
-//! Tests of system calls of a worker with its own context that a signal interrupts: which of them
+//! Tests of system calls that a signal interrupts in a worker with its own context: which of them
 //! are made again.
 //!
-//! A poke (a signal) is sent to the host while the worker is in a call, as if the call had been
-//! seen blocked just before the worker continued. So the poke also hits calls that are not on the
-//! list. A `close` that ends with `EINTR` is produced by a seccomp filter whose listener answers
-//! the call when the poke is pending already.
+//! The tests send a poke (a signal, `watch/signals.rs`) to the host while the worker is in a call.
+//! Block watch sends one when it has seen the call blocked; here it is sent without that, so it
+//! also hits calls that are not on the list of calls that may be made again. A seccomp filter
+//! produces a `close` that ends with `EINTR`: its listener answers the call when the poke is
+//! already pending.
 //!
 //! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -20,7 +21,7 @@ use crate::watch::poke;
 
 const EINTR: i64 = -(libc::EINTR as i64);
 
-/// A bare system call whose number is set by the instruction before it.
+/// A system call made directly. The instruction before the `syscall` sets its number.
 macro_rules! bare {
     ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr) => {{
         let result: i64;
@@ -48,7 +49,7 @@ fn kernel_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Returns the result of a call that a worker makes while its host is poked again and again.
+/// Returns the result of a call that a worker makes while its host is poked repeatedly.
 fn poked(call: impl FnOnce() -> i64 + Send + 'static) -> Option<i64> {
     static HOST: AtomicI32 = AtomicI32::new(0);
     let node = node()?;
@@ -79,15 +80,15 @@ fn a_call_on_the_list_goes_on_and_another_says_that_it_was_interrupted() {
     let Some(slept) = poked(sleep) else { return };
     assert_eq!(slept, 0, "a sleep is continued");
     let wait = || {
-        // Waits for no signal at all.
+        // The set of signals to wait for is empty.
         let (none, span) = (0_u64, libc::timespec { tv_sec: 5, tv_nsec: 0 });
         bare!(libc::SYS_rt_sigtimedwait, &raw const none, 0, &raw const span, 8)
     };
     assert_eq!(poked(wait), Some(EINTR), "a wait for signals is the calling kernel thread's");
 }
 
-/// Installs a filter: from now on, the returned listener answers a `close` of this descriptor by
-/// the calling kernel thread, and no signal ends the call before.
+/// Installs a seccomp filter. From now on, the returned listener answers each `close` of this
+/// descriptor that the calling kernel thread makes. Until it has answered, no signal ends the call.
 fn listener(fd: i32) -> Option<File> {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
     use libc::{
@@ -97,7 +98,7 @@ fn listener(fd: i32) -> Option<File> {
     let mut program = [
         line(BPF_LD | BPF_W | BPF_ABS, 0, 0),
         line(BPF_JMP | BPF_JEQ | BPF_K, libc::SYS_close as u32, 3),
-        // The low half of the first argument.
+        // Loads the low half of the first argument.
         line(BPF_LD | BPF_W | BPF_ABS, 16, 0),
         line(BPF_JMP | BPF_JEQ | BPF_K, fd as u32, 1),
         line(BPF_RET, libc::SECCOMP_RET_USER_NOTIF, 0),
@@ -118,9 +119,10 @@ fn listener(fd: i32) -> Option<File> {
     (listener >= 0).then(|| unsafe { File::from_raw_fd(listener as i32) })
 }
 
-/// Answers one call with `EINTR`, while a poke is pending.
+/// Answers one call with `EINTR`, after a poke was made pending.
 fn answer(listener: &File) {
-    // SAFETY: Plain Call: zeros are a value of both, and they outlive the calls.
+    // SAFETY: Plain Call: all zeros are a valid value of both structures, and they outlive the
+    // calls.
     unsafe {
         let mut call: libc::seccomp_notif = std::mem::zeroed();
         let fd = listener.as_raw_fd();
@@ -135,24 +137,26 @@ fn answer(listener: &File) {
 #[test]
 fn a_close_that_has_ended_with_eintr_closes_no_descriptor_of_the_same_number() {
     let Some(node) = node() else { return };
-    // A descriptor that another thread opens under the number that the call has closed.
+    // Plays a descriptor that another thread opens under the number that the call has closed.
     let theirs = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 700).unwrap();
     let fd = theirs.as_raw_fd();
     let (tell, told) = std::sync::mpsc::channel();
     let task = node.spawn(move || {
-        // On the host: the worker's own kernel thread is not filtered.
+        // The filter is installed on the host's kernel thread. The worker's own kernel thread is
+        // not filtered.
         tell.send(listener(fd)).unwrap();
         bare!(libc::SYS_close, i64::from(fd), 0, 0, 0)
     });
     let Some(listener) = told.recv().unwrap() else {
-        // The kernel has no such filter: the call was a plain one and has closed the descriptor.
+        // The kernel has no such filter, so the call was an ordinary one and has closed the
+        // descriptor.
         std::mem::forget(theirs);
         return;
     };
     answer(&listener);
     let result = task.unwrap().join().unwrap();
     let is_open = rustix::io::fcntl_getfd(&theirs).is_ok();
-    // Not closed again by a panic.
+    // If the assertion panics, the descriptor must not be closed a second time.
     let theirs = std::mem::ManuallyDrop::new(theirs);
     assert!(is_open, "another thread's descriptor is closed, and the call said {result}");
     assert_eq!(result, EINTR);

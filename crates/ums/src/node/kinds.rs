@@ -1,8 +1,8 @@
-//! The options for the kind of a node's workers, the checks that the system allows them, and the
-//! option for workers that block.
+//! The options for the kind of a node's workers, the checks whether the system allows that kind,
+//! and the option for workers that block.
 //!
-//! The one `unsafe fn` here does nothing unsafe itself. Its caller promises the **Contract**:
-//! code on fiber workers does not rely on thread-scoped state across a wait or yield.
+//! The one `unsafe fn` here does nothing unsafe itself. Its caller promises the **Contract**: code
+//! on fiber workers does not rely on thread-scoped state across a wait or yield.
 
 use super::builder::Builder;
 use crate::os::limits;
@@ -10,7 +10,7 @@ use crate::os::linux::room;
 use crate::scheduler::{self, WorkerKind};
 use crate::wait::error::BuildError;
 
-/// How many mappings and threads are left for the rest of the process.
+/// How many mappings and how many threads are left to the rest of the process.
 const MAPPINGS_LEFT: u64 = 1024;
 const THREADS_LEFT: u64 = 64;
 
@@ -22,8 +22,8 @@ impl Builder {
     /// must not rely on thread-scoped state across anything that may wait or yield. That is:
     ///
     /// * no `thread_local!` value is borrowed (`LocalKey::with`, a `RefCell` guard in it) across a
-    ///   wait or yield, and no invariant of unsafe code rests on another worker not running on the
-    ///   same thread meanwhile;
+    ///   wait or yield, and no invariant of unsafe code depends on the assumption that no other
+    ///   worker runs on the same thread meanwhile;
     /// * no lock that belongs to a thread (`std::sync`, `parking_lot`, a recursive or robust C
     ///   mutex, the guard of stdout's lock) is held across a wait or yield;
     /// * no C code keeps thread-scoped state across a callback into code that waits.
@@ -36,32 +36,33 @@ impl Builder {
         self
     }
 
-    /// Sets whether the scheduler of a thread worker runs other workers once that worker has been
-    /// blocked in the kernel for about 10 milliseconds without having gone preemptive: in a system
-    /// call, in a page fault, or on a lock of `std::sync` that another worker holds across a wait.
-    /// The default is true. **The code after such a block runs in parallel with the other workers
-    /// of its scheduler**, as in [`go_preemptive`](crate::go_preemptive), until its next call into
-    /// this library; there the worker waits until its scheduler chooses it. This is sound, because
-    /// Rust's rules for threads apply throughout. Code that relies on being alone on its scheduler
-    /// between two calls must not block there, or must turn this off. Such a worker is counted and
-    /// shown as preemptive; if [`preemptive_limit`](Builder::preemptive_limit) is reached, no
-    /// worker is treated this way.
+    /// Sets what happens to a thread worker that has been blocked in the kernel for about 10
+    /// milliseconds without having gone preemptive: in a system call, in a page fault, or on a lock
+    /// of `std::sync` that another worker holds across a wait. If this is true, the worker's
+    /// scheduler runs other workers. The default is true. **The code after such a block runs in
+    /// parallel with the other workers of its scheduler**, as in
+    /// [`go_preemptive`](crate::go_preemptive), until its next call into this library; there the
+    /// worker waits until its scheduler chooses it. This is sound, because Rust's rules for threads
+    /// apply throughout. Code that relies on being alone on its scheduler between two calls must
+    /// not block there, or must turn this off. Such a worker is counted and shown as preemptive. If
+    /// [`preemptive_limit`](Builder::preemptive_limit) is reached, no worker is treated this way.
     ///
-    /// This option has no effect with [`detect_blocking`](Builder::detect_blocking), which notices
-    /// sooner and lets no code run in parallel, nor with [`classic`](Builder::classic), nor if the
-    /// system refuses the call `membarrier`
-    /// ([`probe::taking_over_is_refused`](crate::probe::taking_over_is_refused)).
+    /// This option has no effect in three cases: with
+    /// [`detect_blocking`](Builder::detect_blocking), which detects a block sooner and lets no code
+    /// run in parallel; with [`classic`](Builder::classic); and if the system refuses the call
+    /// `membarrier` ([`probe::taking_over_is_refused`](crate::probe::taking_over_is_refused)).
     pub fn take_over_blocked(mut self, yes: bool) -> Builder {
         self.take_over_blocked = yes;
         self
     }
 
-    /// Gives every worker its own context: it is a thread with its own thread-locals, `errno`,
-    /// identity and stack, but it runs on its scheduler's host thread and is switched in user mode,
-    /// like a fiber. Any code that may run on a thread may run on such a worker. In
+    /// Gives every worker its own context: the worker is a thread with its own thread-locals,
+    /// `errno`, identity and stack, but it runs on its scheduler's host thread and is switched in
+    /// user mode, like a fiber. Any code that may run on a thread may run on such a worker. In
     /// [`go_preemptive`](crate::go_preemptive) it continues on its own kernel thread, for calls
-    /// that block and for state that the kernel keeps for each thread; other blocking calls block
-    /// the scheduler. The page `docs/workers.md` in the repository compares the kinds of workers.
+    /// that block and for code that needs state which the kernel keeps for each thread. Other
+    /// blocking calls block the scheduler. The page `docs/workers.md` in the repository compares
+    /// the kinds of workers.
     ///
     /// Available with glibc on x86-64 with FSGSBASE and on aarch64; elsewhere [`Builder::build`]
     /// returns an error that says what is missing.
@@ -109,7 +110,7 @@ impl Builder {
         if let Some(why) = own_contexts_are_refused() {
             return refuse(format!("workers cannot have their own context here: {why}"));
         }
-        // Without a number, the limit is what the system allows.
+        // If no number was set, the limit is the one that the system allows, and needs no check.
         let Some(workers) = self.max_workers.map(|workers| workers as u64) else { return Ok(()) };
         let (maps, need) =
             (room::max_map_count(), workers * room::MAPPINGS_OF_THREAD + MAPPINGS_LEFT);
@@ -140,8 +141,7 @@ pub(super) fn check_worker_count(workers: usize) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text))
 }
 
-/// Returns the least stack size of a worker in bytes. A hidden scheduler's threads may need more
-/// than the fibers for which a size was set.
+/// Returns the smallest stack size of a worker of this kind, in bytes.
 pub(super) fn least_stack(kind: WorkerKind) -> usize {
     match kind {
         WorkerKind::Thread => limits::STACK_MIN,

@@ -1,12 +1,12 @@
-//! The node: a set of schedulers, how it is built, used and shut down.
+//! The node: the process's set of schedulers, and how it is built, used and shut down.
 //!
 //! By default there is one scheduler for each processor that the process may use. Workers are
 //! spread evenly over the schedulers. Hidden schedulers, for background work, are created on
 //! request.
 
 // `builder.rs` and `kinds.rs` hold the options, `build.rs` starts the schedulers (U15, U17, B55,
-// G9), `inner.rs` is the state that handles share, `handle.rs` is what a program calls, and
-// `ending.rs` shuts the node down.
+// G9), `inner.rs` is the state that handles share, `handle.rs` is the interface that programs call,
+// and `ending.rs` shuts the node down.
 //
 // A file uses only files that are declared above it.
 pub(crate) mod placement;

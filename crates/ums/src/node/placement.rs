@@ -1,7 +1,7 @@
-//! Placement: which scheduler a user belongs to, and which one its next request goes to.
+//! Placement: which scheduler a user belongs to, and to which scheduler its next request goes.
 //!
 //! Requests move, started workers never do: a user has no stack between requests, so its next
-//! request can go anywhere. Policies:
+//! request can go to any scheduler. The policies:
 //!
 //! | policy | a new user | each request |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | `LeastLoaded` | least loaded | the least loaded one |
 //! | `AlwaysPreferred` | least loaded | always the preferred one |
 //!
-//! This file reads loads and counts; it moves nothing.
+//! This file reads loads and counts. It does not move anything itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,11 +21,11 @@ use crate::scheduler::Scheduler;
 /// How users and requests are spread over schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// The scheduler with the fewest users when the user is created, and always that one; no
+    /// The scheduler that had the fewest users when the user was created, and always that one. No
     /// request is ever taken by another scheduler.
     Classic,
-    /// The user's preferred scheduler, unless its load is more than 20 % above the least loaded
-    /// one.
+    /// The user's preferred scheduler, unless its load is more than 20 % above that of the least
+    /// loaded one.
     #[default]
     Hinted,
     /// Always the least loaded scheduler.
@@ -59,7 +59,8 @@ impl Placement {
             Placement::Hinted if online => {
                 let best = least(schedulers, load);
                 let (mine, theirs) = (load(&schedulers[preferred]), load(&schedulers[best]));
-                // Loads are whole requests, so 1 against 0 is more than 20 per cent.
+                // Loads count whole requests, so a load of 1 is more than 20 per cent above a load
+                // of 0.
                 if mine * 100 > theirs * (100 + HINT_SLACK_PERCENT) { best } else { preferred }
             }
             _ => least(schedulers, load),

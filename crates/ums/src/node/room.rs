@@ -1,4 +1,5 @@
-//! The limits that follow from what the system has left, and the options of each scheduler.
+//! The limits that follow from the resources that the system has left, and the options of each
+//! scheduler.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -8,8 +9,8 @@ use crate::os::limits;
 use crate::os::linux::room::{Cost, Left, Room};
 use crate::scheduler::{self, Options, WorkerKind, WorkerLimit};
 
-/// The most descriptors that the limit is raised to, because some programs loop over all possible
-/// ones.
+/// The highest value to which the limit of descriptors is raised. There is a bound because some
+/// programs loop over all possible descriptors.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
 impl WorkerLimit {
@@ -34,7 +35,7 @@ impl Builder {
         }
     }
 
-    /// Returns the limit that the system has room for; at least one worker for each scheduler.
+    /// Returns the limit for which the system has room, but at least one worker for each scheduler.
     pub(super) fn automatic(
         &self,
         kind: WorkerKind,
@@ -74,8 +75,8 @@ impl Builder {
             workers_ready: 0,
             preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
             queue_max: self.queue_limit,
-            // A hidden scheduler's threads may need more than the fibers for which the size was
-            // set.
+            // The threads of a hidden scheduler may need more than the fibers for which the program
+            // has set the size.
             stack_size: stack.max(kinds::least_stack(kind)),
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
@@ -104,8 +105,8 @@ impl Builder {
 }
 
 /// Raises the process's soft limit of descriptors to its hard limit. The soft limit is about a
-/// thousand on most systems, which a server reaches soon. If the system refuses, the limit stays as
-/// it is.
+/// thousand on most systems, which a server reaches soon. If the system refuses, the limit stays
+/// unchanged.
 pub(super) fn raise_descriptors() {
     if crate::os::sim::is_here() {
         return;

@@ -12,28 +12,28 @@ use crate::record::report::{self, Kind};
 impl Builder {
     /// Makes the process's monitor watch this node with these options.
     ///
-    /// By default, if [`warnings`](Builder::warnings) are on, the monitor watches with fewer checks
-    /// and reports each finding in one sentence: a worker that has kept its scheduler for a second
-    /// while other work there waits, and requests for which no worker becomes free. It then does
+    /// By default, if [`warnings`](Builder::warnings) are on, the monitor makes fewer checks and
+    /// reports each finding in one sentence. It reports a worker that has kept its scheduler for a
+    /// second while other work there waits, and requests for which no worker becomes free. It does
     /// not report slow I/O, and does not look for deadlocks. With these options it reports in
-    /// several lines, calls callbacks, and finds and breaks deadlocks. Without options and warnings
-    /// there is no monitor.
+    /// several lines, calls callbacks, and finds and breaks deadlocks. If there are neither options
+    /// nor warnings, no monitor watches the node.
     ///
-    /// The cost is one thread for the process, which checks four times a second while a scheduler
-    /// is awake, and sleeps otherwise. With options, a worker that is reported is interrupted by a
-    /// signal (SIGURG), so a system call that is not restarted may fail with `EINTR`. By default
-    /// only a worker whose call is restarted is interrupted; the report may then lack the
-    /// function's name.
+    /// The monitor costs one thread for the process, which checks four times a second while a
+    /// scheduler is awake, and sleeps otherwise. With options, a worker that is reported is
+    /// interrupted by a signal (SIGURG), so a system call that is not restarted may fail with
+    /// `EINTR`. By default only a worker whose call is restarted is interrupted; a report about any
+    /// other worker may lack the function's name.
     pub fn monitor(mut self, options: monitor::Options) -> Builder {
         self.monitor = Some(options);
         self
     }
 
-    /// Sets whether problems are reported on stderr, in one sentence each: problems that the
-    /// program or its operator can fix, such as a worker that does not yield, and refusals of the
-    /// system. The default is true. There is at most one sentence of each kind in ten seconds, and
-    /// the next one says how many were left out. The page
-    /// `docs/diagnosing.md` in the repository lists the sentences, and what to do.
+    /// Sets whether problems are reported on stderr, in one sentence each. Reported are problems
+    /// that the program or its operator can fix, such as a worker that does not yield, and refusals
+    /// of the system. The default is true. There is at most one sentence of each kind in ten
+    /// seconds, and the next one says how many were left out. The page `docs/diagnosing.md` in the
+    /// repository lists the sentences, and what to do.
     ///
     /// ```
     /// // Nothing is written, and no thread checks for workers that do not yield.
@@ -57,14 +57,15 @@ impl Builder {
 }
 
 impl Node {
-    /// Returns how often the monitor has found each condition; empty if it does not watch this
-    /// node.
+    /// Returns how often the monitor has found each condition, or an empty list if the monitor does
+    /// not watch this node.
     pub fn monitor_counts(&self) -> Vec<ConditionCount> {
         self.inner.found(Counts::read)
     }
 
     /// Returns the backtraces of workers that kept their scheduler too long, with their times, the
-    /// longest first. A line of `stack total_ms` for each is the input of flame graph programs.
+    /// longest first. If `stack` and its time are printed on one line each, the lines are the input
+    /// of programs that draw flame graphs.
     pub fn stalls(&self) -> Vec<StallStack> {
         self.inner.found(Counts::stalls)
     }
@@ -104,8 +105,8 @@ impl NodeInner {
         }
     }
 
-    /// Returns whether the monitor's findings are reported as sentences, if no monitor options are
-    /// set.
+    /// Returns whether the monitor's findings are reported as sentences. Applies only if no monitor
+    /// options are set.
     fn reports_in_sentences(&self) -> bool {
         if crate::os::sim::is_here() {
             return false;
@@ -113,13 +114,14 @@ impl NodeInner {
         self.builder.warnings
     }
 
-    /// Makes the monitor stop watching, because the end of a node is no incident.
+    /// Makes the monitor stop watching the node. Otherwise the end of a node could be reported as a
+    /// problem.
     pub(super) fn stop_watching(&self) {
         drop(self.stats.lock().take());
         drop(self.watching.lock().take());
     }
 
-    /// Reads what the monitor has found; empty if it does not watch this node.
+    /// Reads what the monitor has found; returns an empty list if it does not watch this node.
     pub(crate) fn found<T>(&self, read: fn(&Counts) -> Vec<T>) -> Vec<T> {
         let watching = self.watching.lock();
         watching.as_ref().map_or_else(Vec::new, |watching| read(&watching.counts))

@@ -1,4 +1,4 @@
-//! Schedulers that have been started for a node that is not complete. If the next one cannot be
+//! Schedulers that have been started for a node that is not complete yet. If the next one cannot be
 //! started, they are stopped again.
 
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::os::threads::JoinHandle as Thread;
 use crate::scheduler::Scheduler;
 
-/// The schedulers of a node that is being built. If this is dropped before `keep`, they are
-/// stopped.
+/// The schedulers of a node that is being built. If this is dropped before `keep` is called, the
+/// schedulers are stopped.
 #[derive(Default)]
 pub(super) struct Started {
     pub schedulers: Vec<Arc<Scheduler>>,
@@ -15,7 +15,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Hands all schedulers over to the node.
+    /// Passes the ownership of all schedulers to the node.
     pub fn keep(mut self) -> (Vec<Arc<Scheduler>>, Vec<Thread>) {
         (std::mem::take(&mut self.schedulers), std::mem::take(&mut self.threads))
     }

@@ -1,5 +1,5 @@
-//! The statistics socket: another process of the same operating-system user asks a node for its
-//! statistics.
+//! The statistics socket, where another process of the same operating-system user asks a node for
+//! its statistics.
 //!
 //! ```text
 //!   ums stats, ums top --connect--> <folder>/<pid>.sock    which user? (SO_PEERCRED)
@@ -7,14 +7,15 @@
 //!                      <--a line--- {"pid":1,...}          and the connection is closed
 //! ```
 //!
-//! One plain thread waits in `accept`: it answers even if every scheduler is stuck, and costs
-//! nothing without clients. It serves one client at a time, each for a few seconds at most. An
-//! answer that takes longer is prepared and sent by another thread.
+//! One plain thread waits in `accept`. It answers even if every scheduler is stuck, and costs
+//! nothing while there are no clients. It serves one client at a time, each for a few seconds at
+//! most. An answer that takes longer is prepared and sent by another thread.
 //!
-//! The socket's file is removed with the process. A file that a killed process left behind is
-//! replaced: if it refuses connections, no process listens on it.
+//! The socket's file is removed when serving ends. A process that is killed leaves its file behind.
+//! If such a file refuses connections, no process listens on it, and it is replaced.
 //!
-//! This file does not know the questions: the caller that starts the socket provides the answers.
+//! This file does not interpret the questions: the caller that starts the socket provides the
+//! answers.
 
 use std::fs::{DirBuilder, Metadata};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -30,17 +31,17 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest question, in bytes.
 const QUESTION_MAX: u64 = 1024;
-/// How many nodes of one process can have a name of their own.
+/// How many nodes of one process can have a socket under the process's number.
 const NAMES_MAX: usize = 64;
 
-/// The place of a node's statistics socket.
+/// Where a node's statistics socket is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatsSocket {
     /// `PID.sock` in [`folder`](StatsSocket::folder), or `PID-2.sock` for a process's second node;
     /// `ums stats` and `ums top` look there.
     ByPid,
-    /// This file.
+    /// The socket has this path.
     At(PathBuf),
 }
 
@@ -68,7 +69,8 @@ fn is_ours(seen: &Metadata) -> bool {
 /// A socket that is served until this is dropped.
 pub(crate) struct Serving {
     path: PathBuf,
-    /// Device and inode number of the socket's file: a file with others is not removed.
+    /// Device and inode number of the socket's file. A file with other numbers at that path is not
+    /// removed.
     file: Option<(u64, u64)>,
     listener: Arc<UnixListener>,
     ending: Arc<AtomicBool>,
@@ -76,7 +78,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Returns the path that it listens on.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -86,23 +88,24 @@ impl Serving {
 pub(crate) enum Answer {
     /// A line.
     Line(String),
-    /// Bytes, which this closure arranges to be sent when they are ready. It receives a flag that
-    /// is set when the server ends, and returns an error line if it cannot.
+    /// Bytes that are sent when they are ready. The closure arranges that; it receives the client,
+    /// and a flag that is set when the server ends. It returns an error line if it cannot send the
+    /// bytes.
     Later(Box<dyn FnOnce(Later, Arc<AtomicBool>) -> Result<(), String>>),
 }
 
-/// A client that waits for bytes.
+/// A client that waits for the bytes of [`Answer::Later`].
 pub(crate) struct Later(UnixStream);
 
 impl Later {
     /// Sends the bytes.
     pub fn send(self, bytes: &[u8]) {
-        // An error means that the client has gone; it is ignored.
+        // An error means that the client has gone, and is ignored.
         let _ = (&self.0).write_all(bytes);
     }
 }
 
-/// Listens, and starts a thread that answers each line.
+/// Listens, and starts a thread that answers the line of each client.
 pub(crate) fn serve(
     at: &StatsSocket,
     answer: impl Fn(&str) -> Answer + Send + 'static,
@@ -111,7 +114,7 @@ pub(crate) fn serve(
         StatsSocket::At(path) => (take(path)?, path.clone()),
         StatsSocket::ByPid => by_pid(&own_folder()?)?,
     };
-    // Other users cannot connect.
+    // Only the owner of the file may connect.
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
     let file = std::fs::symlink_metadata(&path).ok().map(|seen| (seen.dev(), seen.ino()));
     let (listener, ending) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
@@ -128,9 +131,9 @@ fn stand(inbox: &UnixListener, end: &Arc<AtomicBool>, answer: impl Fn(&str) -> A
             return;
         }
         match client {
-            // Errors of a client that goes away or sends nonsense are ignored.
+            // Errors are ignored: the client has gone away or has sent nonsense.
             Ok((client, _)) => drop(talk(&client, end, &answer)),
-            // Mostly for lack of descriptors: pause, so that this is no busy loop.
+            // Usually no descriptor is free. The pause prevents a busy loop.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -167,7 +170,7 @@ impl Drop for Serving {
             let _ = std::fs::remove_file(&self.path);
         }
         self.ending.store(true, Ordering::Release);
-        // Ends the wait in `accept`.
+        // This ends the wait in `accept`.
         let ended = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both).is_ok();
         let is_self = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| ended && !is_self(thread)) {
@@ -176,9 +179,9 @@ impl Drop for Serving {
     }
 }
 
-/// Returns the folder for names by process number, and creates it if needed. A folder that other
-/// users could write to is refused, because they could put a socket of theirs under this process's
-/// name.
+/// Returns the folder of the sockets that are named by process number, and creates it if needed. A
+/// folder to which other users have access is refused, because they could put a socket of theirs
+/// under this process's number.
 fn own_folder() -> io::Result<PathBuf> {
     let dir = StatsSocket::folder();
     match DirBuilder::new().mode(0o700).create(&dir) {
@@ -208,8 +211,8 @@ fn by_pid(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
     Err(ErrorKind::AddrInUse.into())
 }
 
-/// Listens on this path. A socket that was left behind is replaced; a socket that a process listens
-/// on, or a file that is not a socket, is not.
+/// Listens on this path. A socket that a killed process has left behind is replaced. A socket on
+/// which a process listens, and a file that is not a socket, are not replaced.
 fn take(path: &Path) -> io::Result<UnixListener> {
     let bound = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_behind(path) => {
@@ -222,7 +225,7 @@ fn take(path: &Path) -> io::Result<UnixListener> {
 
 fn is_left_behind(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
-    // A connection to a file that is not a socket is refused as well.
+    // Connecting to a file that is not a socket is refused as well, so the file's type is checked.
     let socket = std::fs::symlink_metadata(path).is_ok_and(|seen| seen.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
     socket && UnixStream::connect(path).is_err_and(refused)
@@ -273,7 +276,7 @@ mod tests {
         let refused = echo(&path, "second").err().expect("it is in use");
         assert_eq!(refused.kind(), ErrorKind::AddrInUse);
         assert_eq!(ask(&path, "").unwrap(), "first \n");
-        // Another process put its file in its place: that stays.
+        // Another process has put its file at the path; that file stays.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "mine").unwrap();
         assert!(echo(&path, "third").is_err());

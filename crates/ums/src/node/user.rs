@@ -1,10 +1,10 @@
-//! The user: a logical connection that holds no worker while it is idle.
+//! The user: a logical client, such as a connection, that holds no worker while it is idle.
 //!
-//! A user belongs to a scheduler (its home, by placement) and enqueues work requests, each of which
-//! one worker carries out from start to end. A user may *hold* something that others wait for
-//! across its requests, such as a transaction's lock. As long as it does, its requests never wait
-//! for a worker (rule 7 of ARCHITECTURE.md); otherwise sixteen workers that wait for the lock could
-//! block the request that releases it.
+//! A user belongs to a scheduler (its home, chosen by placement) and enqueues work requests. One
+//! worker carries out each request from start to end. Across its requests, a user may *hold*
+//! something that others wait for, such as a transaction's lock. As long as it does, its requests
+//! never wait for a free worker (rule 7 of ARCHITECTURE.md). Otherwise all workers could wait for
+//! the lock, and the request that releases it would never get a worker.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::task::{self, JoinHandle, UserState};
 use crate::wait::error::{EnqueueError, WaitError};
 use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, What};
 
-/// A user: a logical connection, which enqueues work requests and holds no worker while it is idle.
+/// A user: a logical client, which enqueues work requests and holds no worker while it is idle.
 /// Created by [`Node::user`]. Dropping it ends its association with its scheduler.
 pub struct User {
     state: Arc<UserState>,
     node: Arc<NodeInner>,
     home: Home,
-    /// Whether it is counted among the users of its home scheduler.
+    /// Whether the user is counted among the users of its home scheduler.
     counted: AtomicBool,
 }
 
@@ -37,9 +37,9 @@ pub struct User {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 enum Home {
-    /// A visible scheduler, preferred.
+    /// The preferred one of the visible schedulers.
     Preferred(usize),
-    /// A hidden scheduler, always.
+    /// A hidden scheduler, which carries out all requests of the user.
     Bound(Arc<Scheduler>),
 }
 
@@ -65,7 +65,7 @@ impl Node {
         User::new(node, Home::Preferred(home))
     }
 
-    /// Creates a user that is bound to a hidden scheduler, such as an administrator.
+    /// Creates a user that is bound to a hidden scheduler, for administration for example.
     pub fn user_on(&self, hidden: &HiddenScheduler) -> User {
         User::new(self.inner.clone(), Home::Bound(hidden.scheduler.clone()))
     }
@@ -91,8 +91,8 @@ impl User {
         self.state.id
     }
 
-    /// Returns the number of the scheduler that the user prefers, and with classic placement never
-    /// leaves.
+    /// Returns the number of the scheduler that the user prefers. With classic placement the user
+    /// never leaves it.
     pub fn scheduler(&self) -> usize {
         self.home_scheduler().index
     }
@@ -104,8 +104,8 @@ impl User {
         }
     }
 
-    /// Enqueues a work request, which a worker of the scheduler that the placement policy chooses
-    /// carries out.
+    /// Enqueues a work request on the scheduler that the placement policy chooses. A worker there
+    /// carries it out.
     ///
     /// # Errors
     /// [`EnqueueError`] if the work queue is full or the node shuts down.
@@ -117,9 +117,9 @@ impl User {
         self.enqueue_with(|home| home, f)
     }
 
-    /// Like [`User::enqueue`], for a user whose input has arrived on the caller's scheduler. With
-    /// hinted placement, that scheduler is preferred, because it ran the user's last request
-    /// (perhaps stolen from its home) and is awake.
+    /// As [`User::enqueue`], for a user whose input has arrived on the caller's scheduler. With
+    /// hinted placement, that scheduler is preferred to the user's home. It ran the user's last
+    /// request (which it may have stolen from the home), and it is awake.
     pub(crate) fn enqueue_where_input_came<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -152,8 +152,8 @@ impl User {
         task::spawn_for(scheduler, &self.state, f)
     }
 
-    /// Records that this user holds something that others may wait for: its requests no longer wait
-    /// for a free worker. Holds nest; each is ended by one [`User::release`].
+    /// Records that this user holds something that others may wait for. From now on its requests do
+    /// not wait for a free worker. Holds nest; one [`User::release`] ends one hold.
     pub fn hold(&self) {
         self.state.holds.hold();
     }
@@ -176,7 +176,7 @@ impl User {
     }
 
     /// Cancels the request that the user enqueued last: its waits and checkpoints fail. Returns
-    /// false if there was none or it has ended.
+    /// false if there is no such request or it has ended.
     pub fn cancel(&self) -> bool {
         self.state.cancel()
     }
@@ -191,7 +191,7 @@ impl User {
         self.node.closing.load(Ordering::Relaxed)
     }
 
-    /// Ends the association with the scheduler before the user is dropped.
+    /// Ends the association with the scheduler. Called before the user is dropped, or by the drop.
     pub(crate) fn leave(&self) {
         if self.counted.swap(false, Ordering::Relaxed) {
             self.home_scheduler().users.fetch_sub(1, Ordering::Relaxed);
@@ -209,9 +209,9 @@ impl Drop for User {
 
 /// A lock that a *user* owns across its work requests, such as a database's write lock.
 ///
-/// First come, first served, with direct hand-over (but see [`UserLock::near`]). While a user owns
-/// it, its requests never wait for a free worker. In views, waits for it have the reason `LCK_M_X`
-/// and the owner as the blocking user.
+/// The first user that waits gets the lock next, by direct hand-over (except with
+/// [`UserLock::near`]). While a user owns the lock, its requests never wait for a free worker. In
+/// views, a wait for the lock has the reason `LCK_M_X` and the owner as the blocking user.
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -228,7 +228,7 @@ impl Drop for User {
 #[derive(Default)]
 pub struct UserLock {
     state: ShortLock<LockState>,
-    /// How often in a row the first waiter may be overtaken.
+    /// How many times in a row later waiters may overtake the first one.
     passes: usize,
 }
 
@@ -236,14 +236,14 @@ pub struct UserLock {
 struct LockState {
     owner: Option<(UserId, Option<Arc<Holds>>)>,
     waiters: VecDeque<LockWaiter>,
-    /// How often in a row the first waiter has been overtaken.
+    /// How many times in a row the first waiter has been overtaken.
     passed: usize,
     /// How many of the waiters are workers.
     workers: usize,
 }
 
 impl LockState {
-    /// Returns the owner, if there is one, before `user` is added.
+    /// Returns the owner, if there is one. Panics if `user` is the owner already.
     fn owner_before(&self, user: UserId) -> Option<UserId> {
         let owner = self.owner.as_ref().map(|(owner, _)| *owner);
         assert_ne!(owner, Some(user), "user {user} owns the lock already");
@@ -256,7 +256,8 @@ impl LockState {
     }
 }
 
-/// Returns what counts the resources of this user, if it is one of the calling worker's node.
+/// Returns the counter of the things that this user holds, if the user belongs to the calling
+/// worker's node.
 fn holds_of(user: UserId) -> Option<Arc<Holds>> {
     Some(Node::current()?.inner.user(user)?.holds.clone())
 }
@@ -267,11 +268,11 @@ struct LockWaiter {
     how: How,
 }
 
-/// How a waiter learns that it owns the lock.
+/// How a waiter is notified that it owns the lock.
 enum How {
-    /// A worker waits.
+    /// A worker waits, under this ticket.
     Parked(Ticket),
-    /// No worker waits; this callback enqueues the user's next request.
+    /// No worker waits. This callback enqueues the user's next request.
     Away(Box<dyn FnOnce() + Send>),
 }
 
@@ -288,18 +289,19 @@ impl UserLock {
     }
 
     /// Creates a lock without an owner that prefers waiters on the releaser's scheduler to earlier
-    /// waiters elsewhere, at most `passes` times in a row: that scheduler is awake, and waking
-    /// another one is expensive. Each waiter is overtaken a bounded number of times.
+    /// waiters elsewhere, because that scheduler is awake, and waking another one is expensive. It
+    /// does so at most `passes` times in a row, so each waiter is overtaken a bounded number of
+    /// times.
     pub fn near(passes: usize) -> UserLock {
         UserLock { passes, ..UserLock::default() }
     }
 
-    /// Makes the user the owner; waits while another user owns the lock, for at most this long
+    /// Makes the user the owner. Waits while another user owns the lock, for at most this time
     /// (`None` means no limit).
     ///
     /// # Errors
-    /// [`WaitError`] if the time passed, the work request was cancelled, or this wait was chosen to
-    /// break a deadlock; the user is not the owner then.
+    /// [`WaitError`] if the time has passed, the work request was cancelled, or this wait was
+    /// chosen to break a deadlock. The user is not the owner then.
     ///
     /// # Panics
     /// Panics if the user is the owner already.
@@ -315,7 +317,8 @@ impl UserLock {
         lock.waiters.push_back(LockWaiter { user, holds, how: How::Parked(ticket) });
         lock.workers += 1;
         drop(lock);
-        // From here on, the releaser makes this user the owner before it claims the wait.
+        // From here on, a releaser that chooses this wait makes this user the owner before it wakes
+        // the worker.
         let outcome = ticket.result(park(ticket, span.map_or(NEVER, clock::after)));
         drop(asked);
         if outcome.is_err() {
@@ -329,17 +332,16 @@ impl UserLock {
         outcome
     }
 
-    /// Makes the user the owner and returns true, or returns false if another user owns the lock:
-    /// the user then has a place in the queue without a worker, and `granted` is called when the
-    /// lock is the user's. The releaser calls it, so it must not wait. This way a contended lock
-    /// never blocks all workers, and requests that do not need it continue. This call does not
-    /// wait.
+    /// Makes the user the owner and returns true if no user owns the lock. Otherwise queues the
+    /// user without a worker and returns false. When the user has become the owner, the releaser
+    /// calls `granted`, which must not wait. This way a contended lock never blocks all workers,
+    /// and requests that do not need it continue. This call does not wait.
     ///
     /// # Panics
     /// Panics if the user is the owner already.
     pub fn acquire_or_leave(&self, user: UserId, granted: impl FnOnce() + Send + 'static) -> bool {
-        // A callback that is not kept is the caller's code; it is dropped after the short lock is
-        // released.
+        // If the lock is free, `granted` is not kept. Dropping it runs code of the caller, so it is
+        // dropped after the short lock is released.
         let granted = Box::new(granted);
         let holds = holds_of(user);
         let mut lock = self.lock();
@@ -352,7 +354,7 @@ impl UserLock {
         is_free
     }
 
-    /// Hands the lock to the user that has waited longest (but see [`UserLock::near`]).
+    /// Passes the lock to the user that has waited longest (except with [`UserLock::near`]).
     ///
     /// # Panics
     /// Panics if the user is not the owner.
@@ -363,7 +365,7 @@ impl UserLock {
             .owner
             .take_if(is_owner)
             .unwrap_or_else(|| panic!("user {user} does not own the lock"));
-        // Its hold may have been ended already, by one `User::release` too many.
+        // The hold may have ended already, by one call of `User::release` too many.
         let _ = holds.is_some_and(|holds| holds.release());
         let (claimed, granted) = loop {
             let Some(LockWaiter { user, holds, how }) = self.next(&mut lock) else { return };
@@ -371,14 +373,14 @@ impl UserLock {
                 How::Away(granted) => (None, Some(granted)),
                 How::Parked(ticket) => {
                     lock.workers -= 1;
-                    // A waiter whose deadline has passed is claimed already and does not get the
-                    // lock.
+                    // If a waiter's deadline has passed, its wait is claimed already, and it does
+                    // not get the lock.
                     let Some(claimed) = ticket.claim(Outcome::Granted) else { continue };
                     (Some(claimed), None)
                 }
             };
             lock.belong_to(user, holds);
-            // Views show the other waiters their new blocker.
+            // Updates the blocker that views show for the other waiters.
             for waiter in &lock.waiters {
                 if let How::Parked(ticket) = waiter.how {
                     ticket.waiter.blocking_user.store(user, Ordering::Relaxed);

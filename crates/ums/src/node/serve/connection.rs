@@ -1,7 +1,7 @@
-//! A connection: the client behind it, the session that answers it, and what the session sees of
-//! both.
+//! A connection: the client on the other end, the session that answers it, and the view that the
+//! session has of both.
 //!
-//! These types stand in one file because each is made of the others: a client owns its session, a
+//! These types are in one file because each refers to the others: a client owns its session, a
 //! session is called with its connection, and a connection is a borrowed client.
 
 use std::collections::HashMap;
@@ -35,17 +35,17 @@ pub enum Why {
     Again,
     /// No input came within the time of [`Next::WaitAtMost`].
     TimedOut,
-    /// The server is stopping: this is the session's last call. Whatever it returns, the connection
+    /// The server is stopping. This is the session's last call: whatever it returns, the connection
     /// closes.
     Stopping,
 }
 
-/// What happens after a session's request.
+/// What the server does after a session's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The session is idle until there is input.
     Wait,
-    /// The session is idle until there is input, but at most this long.
+    /// The session is idle until there is input, or until this time has passed.
     WaitAtMost(Duration),
     /// The session gets another work request, after those that are queued already.
     Again,
@@ -62,17 +62,17 @@ pub trait Session: Send + 'static {
     fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next;
 
     /// Called instead of [`request`](Session::request) if a request is refused, because the work
-    /// queue was full, the request waited too long or the node shuts down. Returns what is sent to
-    /// the client, in one non-blocking write, before the connection closes. It is called by a
-    /// completion routine and must not wait.
+    /// queue is full, the request has waited too long or the node shuts down. The bytes that it
+    /// returns are sent to the client, in one non-blocking write, before the connection closes. It
+    /// is called by a completion routine and must not wait.
     fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
         let _ = error;
         Vec::new()
     }
 }
 
-/// A session's access to its connection: the socket and the user. [`Read`] and [`Write`] wait by
-/// suspending the worker.
+/// A session's access to its connection: the socket and the user. Calls of [`Read`] and [`Write`]
+/// that must wait suspend the worker.
 pub struct Connection<'a> {
     client: &'a Arc<Client>,
     /// The longest time that one read or write waits; `None` means no limit.
@@ -89,7 +89,7 @@ impl<'a> Connection<'a> {
         &self.client.user
     }
 
-    /// Returns the peer.
+    /// Returns the address of the client.
     pub fn peer(&self) -> Peer {
         self.client.peer
     }
@@ -102,7 +102,7 @@ impl<'a> Connection<'a> {
         retry(|| self.client.stream.read(buf))
     }
 
-    /// Writes as much as is possible without waiting.
+    /// Writes as many bytes as is possible without waiting.
     ///
     /// # Errors
     /// `WouldBlock` if nothing can be written; otherwise the system's error.
@@ -126,8 +126,8 @@ pub struct Resumer {
 }
 
 impl Resumer {
-    /// Gives the session a work request with [`Why::Again`]: at once if it is parked, otherwise as
-    /// soon as it parks. Call it once for each park. It never waits.
+    /// Queues a work request with [`Why::Again`] for the session: immediately if the session is
+    /// parked, otherwise as soon as it parks. Call it once for each park. It never waits.
     pub fn resume(&self) {
         if let Some(client) = self.client.upgrade() {
             client.resume(Why::Again);
@@ -182,14 +182,14 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// One connection. Kept alive by its pending read, by its running request, and by the server.
+/// One connection. It is kept alive by its pending read, by its running request, and by the server.
 pub(super) struct Client {
     pub user: User,
     stream: Stream,
     peer: Peer,
-    /// `None` while a request runs, which has taken it.
+    /// `None` while a request runs, because the request has taken it out.
     session: Lock<Option<Box<dyn Session>>>,
-    /// Where its next read is pending, and under which token.
+    /// The pending read: its scheduler, its token there, and its timer.
     armed: Lock<Armed>,
     parked: Lock<Parked>,
     /// The state of its request between `enqueue` and a worker.
@@ -203,11 +203,12 @@ pub(super) struct Client {
 const ENQUEUEING: u8 = 0;
 /// The request is in a queue, or with a worker.
 const QUEUED: u8 = 1;
-/// The request was dropped before it ran: refused at once, waited too long, or its node shut down.
+/// The request was dropped before it ran: it was refused at once, it waited too long, or its node
+/// shut down.
 const DROPPED: u8 = 2;
 
-/// A request of a client. If it is dropped before it ran, the refusal is sent to the client, by
-/// `enqueue` or by this drop, whichever is later.
+/// A request of a client. If it is dropped before it ran, the refusal is sent to the client, either
+/// by `enqueue` or by this type's drop, whichever comes later.
 struct Turn {
     client: Arc<Client>,
     ran: bool,
@@ -228,7 +229,7 @@ impl Drop for Turn {
     }
 }
 
-/// The state of a park. The park and its end may come in either order.
+/// The state of a park. The calls that park and resume may come in either order.
 #[derive(Default)]
 struct Parked {
     parked: bool,
@@ -259,7 +260,8 @@ impl Client {
         armed.at = Some((Arc::downgrade(&scheduler.arc()), token));
         armed.timer = span.map(|s| scheduler.time_io(clock::after(s), token));
         drop(armed);
-        // The server may have begun to stop before it could see this read.
+        // The server may have begun to stop before this read was recorded, and then has not
+        // cancelled it.
         if self.stopping() {
             self.disarm();
         }
@@ -278,10 +280,10 @@ impl Client {
         self.others.upgrade().is_none_or(|others| others.is_stopping())
     }
 
-    /// The completion routine of the read.
+    /// The completion routine of the pending read.
     fn input(self: &Arc<Self>, result: i32) {
-        // If the poll completed at once, this runs inside `arm`, which holds the lock and has
-        // recorded nothing yet.
+        // If the poll completed immediately, this runs inside `arm`. `arm` then holds the lock and
+        // has recorded nothing yet.
         if let Some(mut armed) = self.armed.try_lock() {
             armed.at = None;
             if let (Some(timer), Some(scheduler)) = (armed.timer.take(), here()) {
@@ -296,7 +298,8 @@ impl Client {
         self.enqueue(why);
     }
 
-    /// Parks the session, which has been put back. It may have been resumed already.
+    /// Parks the session, which has been put back. [`Resumer::resume`] may have been called
+    /// already.
     fn park(self: &Arc<Self>) {
         let mut parked = self.parked.lock();
         parked.parked = true;
@@ -310,7 +313,7 @@ impl Client {
     pub fn resume(self: &Arc<Self>, why: Why) {
         let mut parked = self.parked.lock();
         let was_parked = std::mem::take(&mut parked.parked);
-        // A later park sees the stop by itself.
+        // If the server is stopping, a later park detects that itself.
         parked.resumed = !was_parked && why != Why::Stopping;
         drop(parked);
         if was_parked {
@@ -339,7 +342,8 @@ impl Client {
 
     fn refuse(&self, error: EnqueueError) {
         // A request may run, and queue the next one, before the `enqueue` that queued it has set
-        // `fate`; then both find the next one's fate. Only the first of them continues.
+        // `fate`. Then both calls of `enqueue` see the fate of the next request, and only the first
+        // of them continues here.
         if self.refused.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -354,7 +358,7 @@ impl Client {
         self.close();
     }
 
-    /// Calls the application's code; a panic of it is counted, reported and contained.
+    /// Calls code of the application. A panic of that code is counted, reported and not passed on.
     fn contained(&self, when: &str, call: impl FnOnce()) {
         if !contain(call)
             && let Some(others) = self.others.upgrade()
@@ -398,8 +402,8 @@ impl Client {
 pub(super) struct Clients {
     by_user: Lock<HashMap<UserId, Arc<Client>>>,
     stopping: AtomicBool,
-    /// Connections that have a place; a place is claimed before anything else is done for a
-    /// connection.
+    /// The number of connections that have a place. A place is claimed before anything else is done
+    /// for a connection.
     open: AtomicUsize,
     panics: AtomicU64,
 }
@@ -416,7 +420,7 @@ impl Clients {
         self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).is_ok()
     }
 
-    /// Returns the place of a connection that was never added.
+    /// Gives back the place of a connection that was never added.
     pub fn return_place(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -444,28 +448,28 @@ impl Clients {
         client
     }
 
-    /// Removes a connection and returns its place.
+    /// Removes a connection and gives back its place.
     fn forget(&self, user: UserId) {
         if self.by_user.lock().remove(&user).is_some() {
             self.return_place();
         }
     }
 
-    /// Returns all connections, ordered by user, so that a simulated run can be repeated. The lock
-    /// is released first, because a client whose last request is refused leaves at once and takes
-    /// it.
+    /// Returns all connections, ordered by user, so that a simulated run can be repeated. The
+    /// caller does not hold the lock, because a client whose last request is refused leaves
+    /// immediately and takes the lock for that.
     pub fn all(&self) -> Vec<Arc<Client>> {
         let mut all: Vec<_> = self.by_user.lock().values().cloned().collect();
         all.sort_by_key(|client| client.user.id());
         all
     }
 
-    /// Records that the server stops.
+    /// Records that the server is stopping.
     pub fn begin_to_stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether the server stops.
+    /// Returns whether the server is stopping.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }

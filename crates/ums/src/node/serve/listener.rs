@@ -92,7 +92,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Puts the stream into non-blocking mode, and makes small writes go out at once.
+    /// Puts the stream into non-blocking mode, and turns off the delay of small TCP writes (Nagle).
     pub(super) fn prepare(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => {

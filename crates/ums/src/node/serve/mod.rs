@@ -1,9 +1,9 @@
-//! Serving: a listener, a user for each connection, and a session that workers call for its
-//! requests.
+//! Serving: a listener accepts connections; each connection is a user with a session, whose code
+//! workers call for each of its requests.
 //!
 //! A connection is a [`User`]. While it is idle its next read is on the I/O list of the scheduler
-//! where its last request ran, and nothing else of it exists but the session's own state: no
-//! worker, no stack, no read buffer. When input comes, the completion routine turns it into one
+//! where its last request ran, and it occupies nothing else but the session's own state: no worker,
+//! no stack, no read buffer. When input arrives, the completion routine of that read queues one
 //! work request, which calls the session.
 //!
 //! ```text
@@ -16,10 +16,10 @@
 //!        +---Close--> the user leaves, the socket closes
 //! ```
 //!
-//! Accepting is a work request like any other: a scheduler without a free worker accepts no
-//! connection until one is free.
+//! Accepting is a work request like any other: while a scheduler has no free worker, it accepts no
+//! connection.
 //!
-//! This module knows no protocol and keeps no buffers.
+//! The code here implements no protocol and keeps no buffers.
 
 // A file uses only files that are declared above it.
 mod listener;

@@ -1,4 +1,4 @@
-//! The server: accepts connections and keeps their counts.
+//! The server: accepts connections and counts them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,18 +31,18 @@ struct Inner {
     accept_errors: AtomicU64,
 }
 
-/// The options of a server. The default is the visible schedulers and no limit.
+/// The options of a server. By default it runs on the visible schedulers, without a limit.
 #[derive(Clone, Default)]
 pub struct ServeOptions {
     /// The hidden scheduler that serves the connections; `None`, the default, means the visible
     /// ones.
     pub on: Option<HiddenScheduler>,
-    /// The largest number of open connections; further ones are closed as soon as they are
+    /// The largest number of open connections. Further connections are closed as soon as they are
     /// accepted. 0, the default, means no limit.
     pub max_connections: usize,
 }
 
-/// A listener and its connections, created by [`Node::serve`]. Dropping it stops it without
+/// A listener and its connections, created by [`Node::serve`]. Dropping it stops the server without
 /// waiting.
 pub struct Server {
     inner: Arc<Inner>,
@@ -55,12 +55,12 @@ pub struct ServerCounters {
     pub open: usize,
     /// How many connections were accepted.
     pub accepted: u64,
-    /// How many connections were closed at once because there were too many.
+    /// How many connections were closed immediately because the limit was reached.
     pub refused: u64,
-    /// How many accepts failed, mostly for lack of descriptors.
+    /// How many accepts failed, mostly because no descriptor was free.
     pub accept_errors: u64,
-    /// How many sessions, or calls that make them, panicked; each panic closed only its own
-    /// connection.
+    /// How many sessions, or calls that make sessions, have panicked. Each panic closed only its
+    /// own connection.
     pub panics: u64,
 }
 
@@ -120,7 +120,7 @@ impl Node {
             refused: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
         });
-        // If an error follows, this is dropped, which stops the schedulers that listen already.
+        // If a call below fails, this is dropped, which stops the schedulers that listen already.
         let server = Server { inner: inner.clone() };
         let other = io::Error::other;
         match inner.bound.clone() {
@@ -128,7 +128,8 @@ impl Node {
                 let inner = inner.clone();
                 hidden.spawn(move || inner.arm()).map_err(other)?;
             }
-            // All schedulers listen, so that one whose worker does not yield delays no connection.
+            // All schedulers listen, so that a scheduler whose worker does not yield delays no
+            // connection.
             None => {
                 for scheduler in 0..self.scheduler_count() {
                     let inner = inner.clone();
@@ -155,7 +156,8 @@ impl Inner {
                     return;
                 }
                 let home = at.upgrade().expect("its routine runs on the scheduler");
-                // Refused only if the node shuts down; then no connection needs to be accepted.
+                // The call fails only if the node shuts down; then no connection needs to be
+                // accepted.
                 let _ = crate::task::spawn_even_if_full(&home, move || inner.accept());
             }),
         );
@@ -191,7 +193,7 @@ impl Inner {
                         break;
                     }
                 }
-                // The client or the network gave up; the next connection may be fine.
+                // The client or the network has ended this connection; the next one may succeed.
                 Err(_) => drop(self.accept_errors.fetch_add(1, Ordering::Relaxed)),
             }
             crate::current::yield_if_due();
@@ -209,8 +211,8 @@ impl Inner {
         }
     }
 
-    /// Serves a connection that has a place. Returns false if the connection was closed and needs
-    /// none.
+    /// Serves a connection that has a place. Returns false if the connection was closed and its
+    /// place must be given back.
     fn begin(self: &Arc<Self>, stream: Stream, peer: Peer) -> bool {
         if stream.prepare().is_err() {
             return false;
@@ -254,8 +256,8 @@ impl Server {
     }
 
     /// Stops accepting, and calls every idle session with [`Why::Stopping`]. Running requests
-    /// continue to their end, and their sessions are then called the same way; [`Node::shutdown`]
-    /// bounds that.
+    /// continue to their end, and their sessions are then called in the same way.
+    /// [`Node::shutdown`] limits how long that takes.
     pub fn stop(&self) {
         self.inner.clients.begin_to_stop();
         self.inner.disarm();
