@@ -1,9 +1,9 @@
 //! Crash reports: if the process dies of a signal, the last events of each scheduler are written to
 //! stderr.
 //!
-//! A panic that ends the process does so by `abort`, so it is covered too. The handler reads the
-//! event rings, which are never freed, formats into its own frame and writes; then the signal has
-//! the effect that it would have without the handler.
+//! It also covers a panic that ends the process, because that calls `abort`. The handler reads the
+//! event rings, which are never freed, formats into its own frame and writes. After that, the
+//! signal has the effect that it would have without the handler.
 //!
 //! Named invariant **Signal**: the handler only reads atomics, formats into its own frame and calls
 //! functions that POSIX allows in a signal handler.
@@ -33,7 +33,7 @@ const EVENTS: u64 = 16;
 pub fn print_last_events_on_crash() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
-        // The conversion of times is measured now, because the handler cannot do it.
+        // The rate of the clock's ticks is measured now, because the handler cannot do it.
         clock::start();
         for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
             handlers::install::<Death>(signal, before, libc::SA_ONSTACK, 0);
@@ -43,7 +43,7 @@ pub fn print_last_events_on_crash() {
 
 struct Death;
 
-// SAFETY: Signal: it reads atomics, formats into its own frame and writes.
+// SAFETY: Signal: the handler reads atomics, formats into its own frame and writes.
 unsafe impl Handler for Death {
     fn handle(frame: &mut Frame<'_>) {
         static SAID: AtomicBool = AtomicBool::new(false);
@@ -82,7 +82,7 @@ fn describe(line: &mut Line, record: &Recorded) -> std::fmt::Result {
     }
 }
 
-/// A line in the handler's own frame.
+/// A line of text in the handler's own frame.
 struct Line {
     text: [u8; 160],
     len: usize,

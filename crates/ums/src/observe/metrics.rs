@@ -1,16 +1,16 @@
 //! The metrics server: views over HTTP, for Prometheus and for scripts.
 //!
-//! One plain thread waits in `accept`, so that it answers even if every scheduler is stuck, and
-//! costs nothing without clients. It serves one client at a time, each for a few seconds at most,
-//! however slow the client is. A trace takes longer to record, so it has a thread of its own; there
-//! are at most four of these. The paths are:
+//! One plain thread waits in `accept`. It answers even if every scheduler is stuck, and costs
+//! nothing while there are no clients. It serves one client at a time, each for a few seconds at
+//! most, however slow the client is. Recording a trace takes longer, so another thread does that;
+//! there are at most four such threads. The paths are:
 //!
 //! * `GET /metrics`: metrics for Prometheus;
 //! * `GET /json`: all views as JSON;
 //! * `GET /trace.json` and `GET /trace.pftrace`: the contents of the event rings, or with `?ms=500`
 //!   the events of the next half second, for Chrome and for Perfetto.
 //!
-//! It is not for open networks: there is no authentication. It speaks HTTP/1.0.
+//! The server is not for open networks, because there is no authentication. It speaks HTTP/1.0.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use crate::node::Node;
 use crate::observe::trace::{TraceFormat, TraceOrder};
 
-/// How long one client may take to send its request, and again to read the answer.
+/// How long one client may take to send its request, and how long to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest request line with headers, in bytes.
 const REQUEST_MAX: u64 = 8192;
 
-/// Serves a node's views over HTTP until it is dropped. Created by [`Node::serve_metrics`].
+/// A server of a node's views over HTTP, until it is dropped. Created by [`Node::serve_metrics`].
 #[must_use = "the views are served until this is dropped"]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -67,9 +67,9 @@ impl Node {
                     return;
                 }
                 match client {
-                    // Errors of a client that goes away or sends nonsense are ignored.
+                    // Errors are ignored: the client has gone away or has sent nonsense.
                     Ok(client) => drop(answer(&node, client, &end)),
-                    // Mostly for lack of descriptors: pause, so that this is no busy loop.
+                    // Usually no descriptor is free. The pause prevents a busy loop.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
             }
@@ -79,7 +79,7 @@ impl Node {
 }
 
 impl MetricsServer {
-    /// Returns the address that it listens on.
+    /// Returns the address that the server listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -88,8 +88,8 @@ impl MetricsServer {
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Release);
-        // Ends the thread's wait in `accept`. If the connection fails, the thread stays until its
-        // next client.
+        // The connection ends the thread's wait in `accept`. If the connection fails, the thread
+        // stays until its next client.
         let reached = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| reached) {
             let _ = thread.join();
@@ -103,8 +103,8 @@ impl std::fmt::Debug for MetricsServer {
     }
 }
 
-/// A client with a deadline for the whole exchange. The timeouts of a socket apply to each call,
-/// and a client that sends single bytes would never exceed them.
+/// A client with a deadline for the whole exchange. A socket's timeout would not be enough: it
+/// applies to each call, and a client that sends single bytes would never exceed it.
 struct Hurried<'a> {
     client: &'a TcpStream,
     until: Instant,
@@ -142,8 +142,8 @@ impl Write for Hurried<'_> {
 fn answer(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>) -> io::Result<()> {
     let mut lines = BufReader::new(Hurried::new(&client).take(REQUEST_MAX)).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
-    // The rest must be read; otherwise closing the socket could reset the connection before the
-    // answer arrives.
+    // The rest of the request must be read. Otherwise closing the socket could reset the connection
+    // before the answer arrives.
     for line in lines {
         if line?.is_empty() {
             break;
@@ -162,7 +162,7 @@ fn answer(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>) -> io::Resul
     })
 }
 
-/// Status, kind and body.
+/// HTTP status, content type and body.
 type Page = (&'static str, &'static str, Vec<u8>);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -180,7 +180,7 @@ fn send(client: &TcpStream, (status, kind, body): &Page) -> io::Result<()> {
     client.write_all(body)
 }
 
-/// Returns the trace that this path asks for, if it asks for one.
+/// Returns the trace that this path asks for, or `None` for another path.
 fn order(target: &str) -> Option<TraceOrder> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let format = match path {

@@ -10,8 +10,8 @@
 //! | `trace chrome 500`, `trace perfetto 0` | a trace of the next 500 ms, or of the event rings |
 //! | anything else | `{"error":"a sentence"}` |
 //!
-//! A row is an object with a member for each column. The clock of `now_us` is monotonic; readers
-//! use it only for the time between two answers, to compute rates.
+//! A row is an object with a member for each column. `now_us` is the time of a monotonic clock;
+//! readers use it only for the time between two answers, to compute rates.
 
 use std::io;
 use std::path::PathBuf;
@@ -93,7 +93,7 @@ impl Node {
             ("io", self.io_text().into()),
         ];
         let head = head.map(|(name, cell)| format!("\"{name}\":{}", cell.to_json()));
-        // The answer must be one line. Line ends inside texts are escaped by JSON, so only those
+        // The answer must be one line. JSON escapes line ends inside texts, so only the line ends
         // between rows are replaced.
         format!("{{{},{body}}}", head.join(",")).replace('\n', "")
     }
@@ -144,7 +144,7 @@ fn describe(table: &Table) -> String {
     format!("{{\"name\":\"{name}\",\"help\":{help},\"keys\":{keys},\"columns\":[{columns}]}}")
 }
 
-/// Returns the trace that this question asks for, if it asks for one.
+/// Returns the trace that this question asks for, or `None` for another question.
 fn order(question: &str) -> Option<TraceOrder> {
     let mut words = question.split_whitespace();
     let format = match (words.next()?, words.next()?) {

@@ -1,5 +1,5 @@
-//! umsstats: the table of SQL Server 2000's `dbcc sqlperf(umsstats)`, row for row.
-//! Everything else is in `views`.
+//! umsstats: the table of SQL Server 2000's `dbcc sqlperf(umsstats)`, with the same rows. All other
+//! statistics are in `views`.
 
 use std::sync::atomic::Ordering;
 

@@ -1,12 +1,12 @@
-//! Stacks: the backtrace of every worker, also of those that do not run.
+//! Stacks: the backtrace of every worker, whether or not it runs.
 //!
 //! ```text
 //!   workers that are not idle --the monitor's looker--> frames --> the application's, as text
 //!                                                                  or JSON
 //! ```
 //!
-//! No scheduler is stopped. It takes milliseconds for each worker, mostly to find names; a worker
-//! that calls this goes preemptive meanwhile. Idle workers are left out.
+//! No scheduler is stopped. The backtrace of each worker takes milliseconds, mostly to find names.
+//! If a worker asks for the backtraces, it goes preemptive meanwhile. Idle workers are left out.
 
 mod on_signal;
 
@@ -35,7 +35,7 @@ pub struct WorkerStack {
     /// Its scheduler's name.
     pub scheduler_name: String,
     /// The functions that it is in, the innermost first. Empty if they could not be read, because
-    /// its thread did not answer or it kept running meanwhile.
+    /// its thread did not answer or the worker kept running meanwhile.
     pub frames: Vec<Frame>,
 }
 
@@ -70,7 +70,7 @@ impl Node {
     }
 }
 
-/// Runs `f` where it may block.
+/// Runs `f`, which may block: a worker goes preemptive for it.
 fn outside<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, f)
 }
@@ -104,8 +104,8 @@ fn number_of(waiter: &Waiter) -> u32 {
 }
 
 impl WorkerStack {
-    /// Returns the frames of the application's code: without those in which this library suspended
-    /// the worker, and those in which it called the request.
+    /// Returns the frames of the application's code. Left out are the frames in which this library
+    /// suspended the worker, and those in which it called the request.
     pub fn of_the_application(&self) -> &[Frame] {
         of_the_application(&self.frames)
     }

@@ -1,11 +1,11 @@
-//! Stacks on a signal: on SIGUSR2 they are written to stderr.
+//! Prints the backtraces of workers on stderr when the process gets SIGUSR2.
 //!
 //! ```text
 //!   kill -USR2 --> handler: writes to an eventfd --> a thread: reads it, looks, writes to stderr
 //! ```
 //!
-//! After the write, the handler only passes the signal on to the previous handler. The thread
-//! starts with the first node that asks for it, and sleeps until a signal.
+//! After its write, the handler passes the signal on to the handler that was installed before. The
+//! thread starts with the first node that asks for it, and sleeps until a signal comes.
 
 use std::fs::File;
 use std::io::{Read, Write};

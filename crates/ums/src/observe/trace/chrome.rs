@@ -1,4 +1,4 @@
-//! A trace as Chrome's JSON: a process for each scheduler, a thread for each of its workers.
+//! Writes a trace as Chrome's JSON: a process for each scheduler, a thread for each of its workers.
 
 use std::fmt::Write;
 
@@ -50,7 +50,8 @@ struct Out(String);
 impl Out {
     fn event(&mut self, phase: &str, track: Track, at_ns: u64, name: &str, rest: &str) {
         let (pid, tid, at) = (track.scheduler + 1, track.worker.unwrap_or(0), us(at_ns));
-        // Names consist of reasons, numbers and words. Writing to a string does not fail.
+        // A name consists of reasons, numbers and words, so escaping `\` and `"` is enough. Writing
+        // to a string does not fail.
         let name = name.replace('\\', "\\\\").replace('"', "\\\"");
         let _ = writeln!(
             self.0,

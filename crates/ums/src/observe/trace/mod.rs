@@ -1,7 +1,7 @@
 //! Traces: the event rings of a node, combined for trace viewers.
 //!
 //! ```text
-//!   rings of all schedulers --read again and again--> records, each once, in order of time
+//!   rings of all schedulers --read repeatedly--> records, each once, in order of time
 //!        |
 //!        +--> slices: of each scheduler, which worker runs; of each worker, whether it runs, could
 //!        |    run, waits (and for what) or is preemptive
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! [`Trace::to_chrome_json`] is for chrome://tracing and other programs that read its format,
-//! [`Trace::to_perfetto`] for ui.perfetto.dev. Events that were overwritten before they were read
-//! are counted.
+//! [`Trace::to_perfetto`] for ui.perfetto.dev. If events were overwritten before they were read,
+//! the trace says how many.
 
 mod chrome;
 mod perfetto;
@@ -36,7 +36,7 @@ const READ_EVERY: Duration = Duration::from_millis(4);
 pub struct TraceEvent {
     /// The scheduler's number.
     pub scheduler: usize,
-    /// How many events the scheduler recorded before it.
+    /// How many events the scheduler had recorded before this one.
     pub number: u64,
     /// When it happened, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
@@ -67,13 +67,14 @@ pub(crate) struct TraceOrder {
 
 /// The longest trace that is recorded for one order.
 const ORDER_MAX: Duration = Duration::from_secs(60);
-/// How many orders are carried out at once. Each keeps its events in memory.
+/// How many orders are carried out at the same time. The number is limited because each order keeps
+/// its events in memory.
 const ORDERS_MAX: usize = 4;
 static ORDERS: AtomicUsize = AtomicUsize::new(0);
 
 impl TraceOrder {
-    /// Records the trace and delivers the file on a thread of its own, because the caller has other
-    /// clients. Stops early if `ending` becomes true.
+    /// Records the trace and delivers the file on a new thread, because the caller has other
+    /// clients to serve. Stops early if `ending` becomes true.
     ///
     /// # Errors
     /// A sentence that says why nothing is recorded.
@@ -105,7 +106,7 @@ impl TraceOrder {
     }
 }
 
-/// The place of one running order, until it is dropped.
+/// One of the [`ORDERS_MAX`] places for running orders, occupied until this is dropped.
 struct Place;
 
 impl Place {
@@ -156,14 +157,15 @@ impl Node {
         self.record_trace_while(span, || true)
     }
 
-    /// Like [`Node::record_trace`], but stops when `so` returns false.
+    /// As [`Node::record_trace`], but stops when `so` returns false.
     pub(crate) fn record_trace_while(&self, span: Duration, so: impl Fn() -> bool) -> Trace {
         let mut recorder = Recorder::new();
         recorder.skip(&self.inner);
         let end = clock::after(span);
         while clock::now() < end && so() {
             if is_worker() {
-                // A cancelled request does not sleep any more; it gets what was recorded.
+                // If the request was cancelled, it cannot sleep any more; it gets what was recorded
+                // so far.
                 if sleep(READ_EVERY).is_err() {
                     break;
                 }
@@ -183,7 +185,7 @@ pub(crate) fn last_events(node: &NodeInner) -> Trace {
     recorder.finish(node)
 }
 
-/// Reads rings, and keeps the position up to which it has read each.
+/// Reads rings. Remembers for each ring up to which position it was read.
 struct Recorder {
     next: BTreeMap<usize, u64>,
     events: Vec<TraceEvent>,

@@ -1,5 +1,5 @@
-//! A trace as Perfetto's protocol buffers: a track for each scheduler, and below it one for each of
-//! its workers.
+//! Writes a trace as Perfetto's protocol buffers: a track for each scheduler, and below it one for
+//! each of its workers.
 //!
 //! The messages and fields used here, by their numbers in perfetto_trace.proto:
 //!
@@ -145,7 +145,7 @@ mod tests {
             at += 2 + len;
             packets += 1;
         }
-        // Five tracks, twelve slices with two ends each, one wake.
+        // Five tracks, twelve slices with two ends each, and one wake.
         assert_eq!((at, packets), (bytes.len(), 5 + 2 * 12 + 1));
     }
 }

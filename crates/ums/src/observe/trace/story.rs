@@ -1,4 +1,4 @@
-//! The story of a trace: its slices, marks and wakes, independent of a file format.
+//! The content of a trace, independent of a file format: its slices, marks and wakes.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Slice {
     pub name: String,
     pub from_ns: u64,
     pub to_ns: u64,
-    /// The number of the wake that made it begin.
+    /// The number of the wake because of which the slice begins.
     pub because: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Mark {
     pub track: Track,
     pub name: String,
     pub at_ns: u64,
-    /// The number of the wake, if it is one.
+    /// The number of the wake, if the event is one.
     pub wakes: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ impl Story {
         let own = Track { scheduler: s, worker: None };
         if let Some(before) = self.running.insert(s, event.worker) {
             let track = Track { scheduler: s, worker: Some(before) };
-            // The worker has yielded, unless another event said otherwise.
+            // The worker has yielded, unless another event has changed its state already.
             if self.open.get(&track).is_some_and(|(name, ..)| name == "runs") {
                 self.open(track, "runnable".into(), at, None);
             }
@@ -116,7 +116,8 @@ impl Story {
         let (s, at, whose) = (event.scheduler, event.at_ns, event.detail as usize);
         self.wakes += 1;
         self.pending.insert((whose, event.worker), self.wakes);
-        // It belongs to the running worker, also in the middle of a turn.
+        // The wake is shown on the track of the running worker, even if it happened in the middle
+        // of a turn.
         let track = Track { scheduler: s, worker: self.running.get(&s).copied() };
         let name = format!("wakes worker {} of scheduler {whose}", event.worker);
         self.marks.push(Mark { track, name, at_ns: at, wakes: Some(self.wakes) });
@@ -146,7 +147,7 @@ impl Story {
 pub(super) mod tests {
     use super::*;
 
-    /// A trace in which worker 1 of scheduler 0 hands a lock to worker 2 of scheduler 1.
+    /// A trace in which worker 1 of scheduler 0 passes a lock to worker 2 of scheduler 1.
     pub fn hand_over() -> Trace {
         let mutex = WaitReason::MUTEX.index() as u32;
         let script = [

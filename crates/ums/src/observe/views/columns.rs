@@ -1,5 +1,6 @@
-//! The columns of the views: the name and meaning of each, and how a row fills it. The names are
-//! those of SQL Server's dynamic management views (such as dm_os_schedulers) where these have one.
+//! The columns of the views: the name and meaning of each, and how it is filled from a row. If SQL
+//! Server's dynamic management views (such as dm_os_schedulers) have such a column, its name is
+//! theirs.
 
 use super::rows::{
     PendingIoRow, RequestRow, SchedulerRow, Snapshot, SwitchRow, UserRow, WaitRow, WaitsOf,

@@ -10,10 +10,10 @@
 //!   Table: columns and cells ----> SQL, JSON and Prometheus text (text.rs)
 //! ```
 //!
-//! A [`View`] names one table; [`Node::view`](crate::Node::view) reads only that one. Some fields
-//! of a reading may be slightly older than others, but none is torn. Anything that costs more than
-//! loads is done only for the view that shows it: the used depth of a stack, for example, takes a
-//! system call for each worker.
+//! A [`View`] names one table; [`Node::view`](crate::Node::view) reads only that table. Some values
+//! of a reading may be slightly older than others, but no value is a mixture of an old and a new
+//! one. Anything that costs more than loads is done only for the view that shows it: the used depth
+//! of a stack, for example, takes a system call for each worker.
 //!
 //! The views keep no history: readers compute rates themselves.
 

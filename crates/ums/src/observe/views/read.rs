@@ -1,4 +1,4 @@
-//! How the views are read: as one table, or all tables of a snapshot.
+//! Reads the views: one table, or all tables of a snapshot.
 
 use super::columns;
 use super::rows::{self, Snapshot};

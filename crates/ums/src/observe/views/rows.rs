@@ -1,4 +1,4 @@
-//! The rows of the views, and how they are read.
+//! The types of the views' rows, and the functions that read them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -218,8 +218,9 @@ pub struct WaitRow {
 }
 
 impl WaitRow {
-    /// Returns a time in nanoseconds that this share (0 to 1) of the waits stayed below; 0 if there
-    /// were no waits, and the longest wait if it fell into the last bucket.
+    /// Returns a time in nanoseconds below which this share (0 to 1) of the waits stayed. Returns 0
+    /// if there were no waits, and the length of the longest wait if the result is in the last
+    /// bucket.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let all: u64 = self.buckets.iter().sum();
         let wanted = (all as f64 * share).ceil() as u64;
@@ -331,8 +332,8 @@ impl Node {
         }
     }
 
-    /// Resets the wait statistics, and those of users, to zero. Waits that end at the same moment
-    /// may be counted before or after. Context switches are not reset.
+    /// Resets the wait statistics, and those of users, to zero. A wait that ends during the call
+    /// may or may not be counted afterwards. Context switches are not reset.
     pub fn reset_waits(&self) {
         self.inner.all().iter().for_each(|s| s.waits.reset());
         for user in live_users(&self.inner) {
@@ -462,7 +463,7 @@ fn waits_of(sum: ReasonSum) -> WaitsOf {
     }
 }
 
-/// Returns which worker of which scheduler this waiter is now.
+/// Returns the scheduler, worker and user that this waiter stands for now.
 fn place(waiter: &'static Waiter, all: &[Arc<Scheduler>]) -> Option<(usize, u32, UserId)> {
     let inbox = waiter.inbox()?;
     let s = all.iter().find(|s| std::ptr::eq(s.inbox, inbox))?;
@@ -493,7 +494,8 @@ fn running(w: &WorkerRow) -> Option<RequestRow> {
 }
 
 fn queued(s: &Scheduler) -> Vec<RequestRow> {
-    // Only numbers are copied here, because callers that enqueue or dequeue wait meanwhile.
+    // Only numbers are copied here, because callers that enqueue or dequeue wait until this has
+    // ended.
     let mut seen = Vec::with_capacity(s.queue.len() + 64);
     s.queue.each(|request| {
         let state = request.state();
@@ -561,8 +563,8 @@ fn wait(reason: WaitReason, all: &[Arc<Scheduler>]) -> Option<WaitRow> {
     })
 }
 
-/// Every cause but yields is counted where it happens. The rest of all switches are yields, which
-/// therefore need no counter.
+/// Every cause except yields is counted where it happens. The rest of all switches are yields, so
+/// yields need no counter.
 fn switches(s: &Scheduler) -> Vec<SwitchRow> {
     let row = |cause, reason, count| SwitchRow { scheduler: s.index, cause, reason, count };
     // Read in this order, so that switches counted meanwhile cannot make the number of yields

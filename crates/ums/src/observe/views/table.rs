@@ -1,4 +1,4 @@
-//! What every table is made of, and the names of the tables.
+//! The types that every table consists of, and the names of the tables.
 
 /// The name of a table about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! number, a string or null.
 //!
 //! Prometheus (text format 0.0.4): in each table with key columns, each gauge and counter is a
-//! metric `<table>_<column>`, and the key columns are its labels. Waits are also given as one
-//! histogram in seconds, `ums_wait_seconds`, as is usual there.
+//! metric `<table>_<column>`, and the key columns are its labels. In addition, waits are given as a
+//! histogram in seconds, `ums_wait_seconds`, which is the usual form for Prometheus.
 
 use std::fmt::Write;
 
