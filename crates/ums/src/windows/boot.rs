@@ -6,15 +6,15 @@
 //!                              end <--- thread-key routine <--- user's routine, or pthread_exit
 //! ```
 //!
-//! A worker with its own context is saved before its creator is told; its creator queues it
-//! (`own.rs`).
+//! A worker with its own context is saved before its creator is notified; the creator then queues
+//! it (`own.rs`).
 //!
-//! The end is noticed by a thread-specific key. The C library calls the key's routine in whatever
-//! way the thread ends; the routine renews the key, so that it is called after the routines of
-//! other keys.
+//! A thread-specific key notices the end of the thread. The C library calls the key's routine
+//! however the thread ends. The routine sets the key again, so that it is also called after the
+//! routines of other keys.
 //!
 //! Named invariant **Handed Over**: the pointer that a new thread gets is a box that only it opens;
-//! the key's value is the context, which its thread holds.
+//! the key's value is the context, on which the thread has a hold.
 
 #![allow(unsafe_code)]
 
@@ -39,7 +39,7 @@ struct Boot {
     started: Arc<Started>,
 }
 
-/// The result of the start, for the creator: 0 or an error number.
+/// The result of the start: 0 or an error number. The creator waits for it.
 struct Started {
     error: AtomicI32,
     event: Event,
@@ -52,8 +52,8 @@ impl Started {
     }
 }
 
-/// Creates the thread of a worker, which is queued to its list when this returns. `own`: with its
-/// own context.
+/// Creates the thread of a worker. When this returns, the worker is queued to its list. If `own`,
+/// the worker has its own context.
 pub(super) fn start(
     context: &Arc<Context>,
     list: &Arc<List>,
@@ -81,7 +81,7 @@ pub(super) fn start(
     started.event.wait();
     match started.error.load(Ordering::Acquire) {
         0 => {
-            // It is saved, or parked.
+            // The worker is saved, or its thread is parked.
             context.queue();
             Ok(())
         }
@@ -97,7 +97,7 @@ fn create_thread(boot: Box<Boot>, stack: usize) -> io::Result<()> {
     let boot = Box::into_raw(boot);
     let mut attr = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: Handed Over: the thread gets the box; locals otherwise.
+    // SAFETY: Handed Over: the new thread gets the box; everything else is local.
     let error = unsafe {
         libc::pthread_attr_init(attr.as_mut_ptr());
         libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
@@ -108,32 +108,33 @@ fn create_thread(boot: Box<Boot>, stack: usize) -> io::Result<()> {
         error
     };
     if error != 0 {
-        // SAFETY: Handed Over: there is no thread that could open the box.
+        // SAFETY: Handed Over: no thread was created, so no other code can open the box.
         drop(unsafe { Box::from_raw(boot) });
         return Err(io::Error::from_raw_os_error(error));
     }
     Ok(())
 }
 
-/// Returns `main` with the type of the C library, which declares thread routines without unwinding;
-/// its `pthread_exit` unwinds all the same.
+/// Returns `main` with the type that the C library declares for thread routines, which says that
+/// they do not unwind; but its `pthread_exit` does unwind them.
 fn thread_main() -> extern "C" fn(*mut c_void) -> *mut c_void {
     type Declared = extern "C" fn(*mut c_void) -> *mut c_void;
     // SAFETY: Handed Over: the same function with the same arguments.
     unsafe { std::mem::transmute::<Routine, Declared>(main) }
 }
 
-/// The body of a worker thread. Nothing here needs to be dropped while the user's routine runs, so
-/// that `pthread_exit` may unwind through it.
+/// The body of a worker thread. While the user's routine runs, nothing here needs to be dropped, so
+/// `pthread_exit` may unwind through this function.
 extern "C-unwind" fn main(boot: *mut c_void) -> *mut c_void {
     match begin(boot.cast()) {
         Some(Begun { life, started: None, .. }) => (life.routine)(life.arg),
         Some(Begun { mut life, started: Some(started), context }) => {
-            // SAFETY: Handed Over: this thread holds the context from `settle_in` on, and its
-            // creator holds `started` until its event is set.
+            // SAFETY: Handed Over: this thread has a hold on the context since `settle_in`, and its
+            // creator keeps `started` alive until its event is set.
             let lived = unsafe { own::live(&*context, &(*started).event, &mut life) };
             if let Err(error) = lived {
-                // SAFETY: Handed Over: as above; the creator holds both until the event is set.
+                // SAFETY: Handed Over: as above; the creator keeps both alive until the event is
+                // set.
                 unsafe { refused(&*context, &*started, error) };
             }
             ptr::null_mut()
@@ -141,16 +142,16 @@ extern "C-unwind" fn main(boot: *mut c_void) -> *mut c_void {
         None => ptr::null_mut(),
     }
 }
-/// What a worker thread runs next. `started`: where its creator is told that the worker is saved;
-/// None if it was told already.
+/// What a worker thread runs next. `started` is set when the worker is saved; it is `None` if the
+/// creator was notified already.
 struct Begun {
     context: *const Context,
     life: Life,
     started: Option<*const Started>,
 }
 
-/// Turns a new thread into one that a scheduler has just executed, or that is about to be saved.
-/// Returns None if the start failed.
+/// Turns a new thread into one that a scheduler has just executed, or into one that is about to be
+/// saved. Returns `None` if the start failed.
 fn begin(boot: *mut Boot) -> Option<Begun> {
     // SAFETY: Handed Over.
     let Boot { context, own, routine, arg, started } = *unsafe { Box::from_raw(boot) };
@@ -168,13 +169,13 @@ fn begin(boot: *mut Boot) -> Option<Begun> {
         context.settle_in(watched);
         return Some(Begun { context: address, life, started: Some(Arc::as_ptr(&started)) });
     }
-    // The signal handler runs once here, before any scheduler can execute the worker, so that its
-    // code is resident when it is needed.
+    // Signals are blocked while the thread parks, and the SIGTRAP that parking causes is swallowed
+    // (R7): it is not the gate of a block.
     signals::masked(|| {
         context.settle_in(watched);
         started.event.set();
         drop(started);
-        // SAFETY: Handed Over: this thread holds it from `settle_in` on.
+        // SAFETY: Handed Over: this thread has a hold on the context since `settle_in`.
         unsafe { (*address).wait_to_run() };
         signals::swallow();
     });
@@ -183,10 +184,10 @@ fn begin(boot: *mut Boot) -> Option<Begun> {
     Some(Begun { context: address, life, started: None })
 }
 
-/// Ends a thread that cannot have its own context, as an ordinary thread.
+/// Ends, as an ordinary thread, a thread that cannot have its own context.
 ///
 /// # Safety
-/// Handed Over: its creator holds the context and waits for `started`.
+/// Handed Over: the creator holds the context and waits for `started`.
 unsafe fn refused(context: &Context, started: &Started, error: i32) {
     context::set_current(ptr::null());
     let watched = context.watched();
@@ -205,7 +206,7 @@ fn become_watched(context: &Arc<Context>) -> io::Result<&'static Watched> {
         return Err(error);
     }
     ROUNDS.set(0);
-    // SAFETY: Handed Over: the key exists; the value is not used as a pointer that is freed.
+    // SAFETY: Handed Over: the key exists; no code frees the value as a pointer.
     let error = unsafe { libc::pthread_setspecific(key, Arc::as_ptr(context).cast()) };
     if error != 0 {
         watched.abandon();
@@ -219,7 +220,7 @@ thread_local! {
     static ROUNDS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How often in all the C library calls the routine of a key that was set again.
+/// How many times the C library calls the routine of a key that is set again each time.
 const ROUNDS_MAX: u32 = 4;
 
 fn end_key() -> io::Result<libc::pthread_key_t> {
@@ -235,10 +236,10 @@ fn end_key() -> io::Result<libc::pthread_key_t> {
     made.map_err(io::Error::from_raw_os_error)
 }
 
-/// Ends a worker thread, whatever ended its routine.
+/// Ends a worker thread, however its routine has ended.
 unsafe extern "C" fn at_end(context: *mut c_void) {
     if watch::thread::me().is_none() {
-        // The child of a fork: an ordinary thread.
+        // This is the child of a fork, where the thread is an ordinary one.
         return;
     }
     let round = ROUNDS.get() + 1;
@@ -250,7 +251,7 @@ unsafe extern "C" fn at_end(context: *mut c_void) {
         unsafe { libc::pthread_setspecific(key, context) };
         return;
     }
-    // SAFETY: Handed Over: its thread holds it until `end`.
+    // SAFETY: Handed Over: the thread has a hold on the context until `end`.
     let context = unsafe { &*context.cast::<Context>() };
     let Some(list) = context.list().cloned() else { return };
     if let Some(me) = watch::thread::me() {

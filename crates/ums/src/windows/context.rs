@@ -1,6 +1,6 @@
-//! A worker context: what a scheduler knows and changes of one worker thread.
+//! A worker context: what schedulers read and change of one worker thread.
 //!
-//! The states, and what makes each step:
+//! The states, and the thread or call that makes each step:
 //!
 //! ```text
 //! UNBORN --start--> STARTING --its thread--> PARKED --claim--> CLAIMED --run--> RUNNING
@@ -11,20 +11,21 @@
 //!                                                                         ends --> TERMINATED
 //! ```
 //!
-//! A blocked worker is still RUNNING here: only its ownership word and its place record that it
-//! lost its processor, so that no late write can reach a worker that wakes early. PARKED means that
-//! it may be claimed. Whether it is in a chain of the completion list is a separate mark; claiming
-//! a worker that is in one gives *Locked*.
+//! A blocked worker is still RUNNING here. Only its ownership word and its place (`watch`) record
+//! that it has lost its processor. If its state were changed as well, that write could come late
+//! and hit a worker that has already woken. PARKED means that it may be claimed. A separate mark
+//! says whether it is in a chain of the completion list; claiming a worker that is in such a chain
+//! fails with *Locked*.
 //!
-//! A PARKED worker with its own context (`own.rs`) is either saved, or stands at its gate on its
-//! own kernel thread; which of the two decides how it is executed. Its scheduler, or the thread
-//! that created it, makes it PARKED once it is saved.
+//! A PARKED worker with its own context (`own.rs`) is either saved, or waits at its gate on its own
+//! kernel thread. This decides how it is executed. When it has been saved, its scheduler makes it
+//! PARKED; the first time, the thread that created it does.
 //!
-//! Named invariants. **Held**: a worker's thread holds its context until the thread has ended; then
-//! the completion list does. While a worker is RUNNING and owns its place, its scheduler waits for
-//! news of it, so the executor behind its pointer is alive. **Own Thread**: see `watch/thread.rs`;
-//! and the pointer to the calling worker's context is cleared at the end of the worker's thread,
-//! which holds the context until then.
+//! Named invariants. **Held**: a worker's thread has a hold on its context until the thread has
+//! ended; then the completion list has it. While a worker is RUNNING and owns its place, its
+//! scheduler waits for the news of its run, so the executor behind its pointer is alive. **Own
+//! Thread**: see `watch/thread.rs`. In addition, the pointer to the calling worker's context is
+//! cleared at the end of the worker's thread, which has a hold on the context until then.
 
 #![allow(unsafe_code)]
 
@@ -48,7 +49,7 @@ use crate::watch::{self, Watched};
 /// A completion list of worker contexts.
 pub type List = list::List<Context>;
 
-/// What a worker runs. It may return or call `pthread_exit`.
+/// The function that a worker runs. It may return or call `pthread_exit`.
 pub type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 const UNBORN: u32 = 0;
@@ -78,11 +79,11 @@ pub struct Context {
     kind: AtomicU8,
     state: AtomicU32,
     pub(super) link: Link<Context>,
-    /// Number of locks that hold its context still.
+    /// The number of locks on the context. While there is one, the worker cannot be claimed.
     pub(super) locks: AtomicU32,
     suspends: AtomicU32,
     resumed: Event,
-    /// A value of the application's.
+    /// A value that the application has stored.
     pub(super) user: AtomicUsize,
     pub(super) teb: AtomicUsize,
     pub(super) tid: AtomicU32,
@@ -94,12 +95,13 @@ pub struct Context {
     list: OnceLock<Arc<List>>,
     watched: AtomicPtr<Watched>,
     executor: AtomicPtr<Executor>,
-    /// The hold of the thread, or after its end of the completion list, has not been released yet.
+    /// The hold of the thread has not been released yet. After the thread's end it belongs to the
+    /// completion list.
     system_hold: AtomicBool,
-    /// Its registers while it is saved. Never used by a worker without its own context.
+    /// Its registers while it is saved. Unused if the worker has no own context.
     pub(super) own: ::context::Context,
     pub(super) has_own_context: AtomicBool,
-    /// It can be saved: its thread has detached from its kernel thread, and is not ending.
+    /// It can be saved: its thread has left its kernel thread, and is not ending.
     pub(super) detached: AtomicBool,
     /// The range of its stack, if it has its own context.
     stack_low: AtomicUsize,
@@ -109,7 +111,7 @@ pub struct Context {
     pub(super) counts: Counts,
 }
 
-/// How often each event happened to a worker. Written by its thread and by its scheduler.
+/// How often each event happened to a worker. Its thread and its scheduler write these counts.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub executed: AtomicU64,
@@ -129,8 +131,8 @@ pub struct WorkerCounts {
     /// Yields from its own kernel thread (KernelYieldCount). For a worker without its own context
     /// these are all its yields.
     pub kernel_yields: u64,
-    /// Of these, the yields of a worker with its own context after which it could not be executed
-    /// in user mode, because it was ending (MixedYieldCount).
+    /// The kernel yields of a worker with its own context after which it could not be executed in
+    /// user mode, because it was ending (MixedYieldCount).
     pub mixed_yields: u64,
 }
 
@@ -138,16 +140,16 @@ thread_local! {
     static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
 }
 
-/// Returns the context of the calling worker; None on any other thread.
+/// Returns the context of the calling worker, or `None` on any other thread.
 #[inline]
 pub(super) fn current<'a>() -> Option<&'a Context> {
     watch::thread::me()?;
-    // SAFETY: Own Thread: null, or set by this thread, which holds it.
+    // SAFETY: Own Thread: null, or set by this thread, which has a hold on it.
     unsafe { CURRENT.get().as_ref() }
 }
 
-/// Sets the context that [`current`] returns on this thread; null for none. The thread holds the
-/// context, and clears the pointer before it ends (Own Thread).
+/// Sets the context that [`current`] returns on this thread; null for none. The thread has a hold
+/// on the context, and clears the pointer before it ends (Own Thread).
 pub(super) fn set_current(context: *const Context) {
     CURRENT.set(context);
 }
@@ -158,14 +160,14 @@ impl Linked for Context {
     }
 
     unsafe fn release_deleted(&self) {
-        // SAFETY: Held, by the contract: the chain holds it, so the caller does.
+        // SAFETY: Held, by the contract: the hold of the chain has passed to the caller.
         unsafe { self.release_system_hold() };
     }
 }
 #[cfg(all(test, not(loom)))]
 thread_local! {
-    /// For each worker that this thread has executed, whether it belonged to the place when it
-    /// became RUNNING.
+    /// For each worker that this thread has executed: whether the worker belonged to the place when
+    /// it became RUNNING.
     pub(super) static BELONGED: std::cell::RefCell<Vec<bool>> =
         const { std::cell::RefCell::new(Vec::new()) };
 }
@@ -199,7 +201,7 @@ impl Context {
         })
     }
 
-    /// Returns the context of a thread that enters scheduling mode.
+    /// Makes the context of a thread that enters scheduling mode.
     pub(super) fn of_scheduler() -> Arc<Context> {
         let context = Context::new();
         context.kind.store(ThreadKind::Scheduler as u8, Ordering::Relaxed);
@@ -223,7 +225,7 @@ impl Context {
         self.state.load(Ordering::Acquire) == TERMINATED
     }
 
-    /// Returns true if its memory may be freed: it never had a thread, or that has ended.
+    /// Returns true if its memory may be freed: it never had a thread, or its thread has ended.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state.load(Ordering::Acquire), UNBORN | TERMINATED)
     }
@@ -245,8 +247,8 @@ impl Context {
 
     // --- What other threads do to it ----------------------------------------------------------
 
-    /// Makes it a worker of this list. Returns false if it has a thread already or is a
-    /// scheduler's.
+    /// Makes it a worker of this list. Returns false if it has a thread already or is the context
+    /// of a scheduler.
     pub(super) fn start(self: &Arc<Self>, list: &Arc<List>) -> bool {
         let free = self.kind() == ThreadKind::Plain
             && self
@@ -260,7 +262,8 @@ impl Context {
         free
     }
 
-    /// Does the part of executing that may fail. On success the caller has the right to run it.
+    /// Does the first half of executing, which may fail. On success the caller has the right to run
+    /// the worker.
     pub(super) fn claim(&self, cpu: usize) -> Result<(), ExecuteError> {
         if self.kind() != ThreadKind::Worker {
             return Err(ExecuteError::NotAWorker);
@@ -275,8 +278,9 @@ impl Context {
             Err(OUT) => return Err(ExecuteError::Suspended),
             Err(_) => return Err(ExecuteError::Running),
         }
-        // After the exchange: a thread that locks or suspends the context counts first and reads
-        // the state then.
+        // These checks come after the exchange. A thread that locks or suspends the context
+        // increments the count first and reads the state afterwards, so at least one of the two
+        // sees the other.
         let affinity = self.affinity.load(Ordering::Relaxed);
         let refusal = match () {
             () if self.locks.load(Ordering::SeqCst) > 0 => ExecuteError::Locked,
@@ -294,18 +298,18 @@ impl Context {
         self.state.store(UNBORN, Ordering::Release);
     }
 
-    /// Puts it back into its list, after it was taken out of a chain and not used.
+    /// Puts it back onto its list, after it was taken out of a chain and not used.
     pub(super) fn requeue(&self, list: &List) {
         self.link.linked.store(true, Ordering::Relaxed);
         list.push(self);
     }
 
-    /// Gives a claim back.
+    /// Gives up a claim.
     pub(super) fn unclaim(&self) {
         self.state.store(PARKED, Ordering::Release);
     }
 
-    /// Makes a claimed worker run under this scheduler.
+    /// Records that this scheduler runs a claimed worker from now on.
     #[inline]
     pub(super) fn executed_by(&self, executor: &Executor) {
         add(&self.counts.executed, 1);
@@ -315,11 +319,11 @@ impl Context {
 
     /// Runs a claimed worker at this scheduler's place, on the worker's own kernel thread.
     ///
-    /// It belongs to the place before it is RUNNING (R14). It may be awake, about to park, and its
-    /// event still be set by an earlier execution for which it did not have to wait; then it
-    /// continues as soon as it is RUNNING. If it still belonged to the place where it ran last, it
-    /// would give up that one: the scheduler there would execute a second worker beside its own,
-    /// and this scheduler would wait forever.
+    /// The worker must belong to the place before it is RUNNING (R14). It may be awake, about to
+    /// park, and its event may still be set by an earlier execution for which it did not have to
+    /// wait. Then it continues as soon as it is RUNNING. If it still belonged to the place where it
+    /// ran last, it would later give up that place instead of this one. The scheduler there would
+    /// execute a second worker in addition to its own, and this scheduler would wait forever.
     pub(super) fn run(&self, executor: &Executor) {
         let (place, watched) = (executor.place(), self.watched());
         self.stay_on(place.cpu);
@@ -331,7 +335,7 @@ impl Context {
         watched.go.set();
     }
 
-    /// Allows it to be claimed: it has yielded and is saved, or has not been queued to its list
+    /// Allows it to be claimed. It has yielded and is saved, or has not been queued to its list
     /// yet.
     #[inline]
     pub(super) fn may_be_claimed(&self) {
@@ -347,17 +351,18 @@ impl Context {
         let mut mask = CpuSet::new();
         mask.set(cpu);
         let tid = Pid::from_raw(self.tid.load(Ordering::Relaxed) as i32);
-        // If the kernel refuses, the worker runs elsewhere; then the watchdog notices its blocks
-        // instead of the idle-priority watcher.
+        // If the kernel refuses, the worker runs on another processor. Then the watchdog detects
+        // its blocks instead of the idle-priority watcher.
         let _ = sched_setaffinity(tid, &mask);
     }
 
     pub(super) fn watched(&self) -> &'static Watched {
-        // SAFETY: Own Thread: set before it was first PARKED, and never freed (Type Stable).
+        // SAFETY: Own Thread: set before it became PARKED for the first time, and never freed (Type
+        // Stable).
         unsafe { &*self.watched.load(Ordering::Acquire) }
     }
 
-    /// Suspends it once more; returns how often it was suspended before.
+    /// Increments its count of suspensions, and stops it if it runs. Returns the previous count.
     pub(super) fn suspend(&self) -> u32 {
         let before = self.suspends.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -367,8 +372,8 @@ impl Context {
         before
     }
 
-    /// Resumes it once; returns how often it was suspended before. The last resume puts it on the
-    /// completion list again, if it ran when it was suspended.
+    /// Decrements its count of suspensions, and returns the previous count. If it was stopped by
+    /// the suspension, the last resume puts it on the completion list.
     pub(super) fn resume(&self) -> u32 {
         let less = |now: u32| now.checked_sub(1);
         let before = self.suspends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
@@ -381,22 +386,22 @@ impl Context {
     /// Releases the hold of its thread, if the thread has ended.
     ///
     /// # Safety
-    /// The caller holds the context itself.
+    /// The caller has a hold of its own on the context.
     pub(super) unsafe fn release_system_hold(&self) {
         if self.is_terminated() && self.system_hold.swap(false, Ordering::AcqRel) {
             if let Some(list) = self.list() {
                 list.members.fetch_sub(1, Ordering::Relaxed);
             }
-            // SAFETY: Held: `settle_in` forgot one `Arc`, and only the first caller of this
-            // exchange drops it.
+            // SAFETY: Held: `settle_in` has forgotten one `Arc`; the exchange succeeds for one
+            // caller only, which drops it.
             unsafe { Arc::decrement_strong_count(ptr::from_ref(self)) };
         }
     }
 
     // --- What its own thread does -------------------------------------------------------------
 
-    /// Records that its thread exists and is watched. From now on the thread holds the context: see
-    /// [`Context::release_system_hold`].
+    /// Records that its thread exists and is watched. From now on the thread has a hold on the
+    /// context: see [`Context::release_system_hold`].
     pub(super) fn settle_in(self: Arc<Self>, watched: &'static Watched) {
         self.watched.store(ptr::from_ref(watched).cast_mut(), Ordering::Release);
         self.tid.store(crate::os::thread_number(), Ordering::Relaxed);
@@ -407,7 +412,7 @@ impl Context {
         std::mem::forget(self);
     }
 
-    /// Records the stack of the calling thread, which is this worker's. If the range is unknown,
+    /// Records the stack of the calling thread, which is this worker's. If its range is unknown,
     /// every stack counts as the worker's.
     pub(super) fn stack_is_here(&self) {
         if let Some(stack) = StackRange::of_this_thread() {
@@ -419,15 +424,15 @@ impl Context {
     /// Undoes [`Context::settle_in`].
     ///
     /// # Safety
-    /// The caller holds the context itself, and no other thread knows of it.
+    /// The caller has a hold of its own on the context, and no other thread uses it yet.
     pub(super) unsafe fn unsettle(&self) {
         self.system_hold.store(false, Ordering::Relaxed);
         self.list().inspect(|list| _ = list.members.fetch_sub(1, Ordering::Relaxed));
-        // SAFETY: Held: `settle_in` forgot one `Arc`.
+        // SAFETY: Held: `settle_in` has forgotten one `Arc`.
         unsafe { Arc::decrement_strong_count(ptr::from_ref(self)) };
     }
 
-    /// Queues it to its list.
+    /// Queues it to its list, and allows it to be claimed.
     pub(super) fn queue(&self) {
         if let Some(list) = self.list() {
             self.queue_on(list);
@@ -435,8 +440,8 @@ impl Context {
     }
 
     fn queue_on(&self, list: &List) {
-        // Before it may be claimed: a scheduler that knows it already must not run it before it is
-        // on the list.
+        // The mark is set before the worker may be claimed. Otherwise a scheduler that has a handle
+        // of the worker could run it before it is on the list.
         self.link.linked.store(true, Ordering::Relaxed);
         self.state.store(PARKED, Ordering::Release);
         list.push(self);
@@ -453,12 +458,12 @@ impl Context {
         self.state.load(Ordering::Acquire) == RUNNING
     }
 
-    /// Marks it as suspended and stopped.
+    /// Marks it as stopped by a suspension.
     pub(super) fn set_out(&self) {
         self.state.store(OUT, Ordering::Release);
     }
 
-    /// Waits until it is no longer suspended.
+    /// Waits until its count of suspensions is zero.
     pub(super) fn wait_until_resumed(&self) {
         while self.is_suspended() {
             self.set_out();
@@ -473,7 +478,7 @@ impl Context {
     }
 
     /// Gives the processor back to the scheduler that runs it, reports how the run ended, and
-    /// enters this state. From there on another scheduler may already run it.
+    /// enters this state. As soon as the state is PARKED, another scheduler may run it.
     pub(super) fn hand_back(&self, state: u32, news: News, param: usize) {
         let executor = self.executor();
         executor.place().vacate(self.watched());
@@ -481,20 +486,22 @@ impl Context {
         executor.report(news, param);
     }
 
-    /// Returns what it reaches of the scheduler that has executed it.
+    /// Returns the executor of the scheduler that has executed it.
     #[inline]
     pub(super) fn executor(&self) -> &Executor {
-        // SAFETY: Held: it is executed, so the scheduler that did so is there.
+        // SAFETY: Held: a scheduler has executed the worker and waits for the end of its run, so
+        // the executor is alive.
         unsafe { &*self.executor.load(Ordering::Relaxed) }
     }
 
-    /// Yields, inside the library; returns when it is run again.
+    /// Yields. Called inside the library; returns when the worker is run again.
     pub(super) fn yield_to_scheduler(&self, param: usize) {
         self.hand_back(PARKED, News::Yielded, param);
         self.wait_to_run();
     }
 
-    /// Ends, inside the library. The thread is an ordinary one from here on, and about to exit.
+    /// Ends. Called inside the library. From here on the thread is an ordinary one and about to
+    /// exit.
     pub(super) fn end(&self, list: &List) {
         let watched = self.watched();
         watched.abandon();
@@ -504,7 +511,7 @@ impl Context {
         self.link.linked.store(true, Ordering::Relaxed);
         self.state.store(TERMINATED, Ordering::Release);
         list.push(self);
-        // The context may be freed by now.
+        // Another thread may have freed the context by now, so it is not used any more.
         executor.report(News::BlockedInCall, 0);
     }
 }

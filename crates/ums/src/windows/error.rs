@@ -1,4 +1,4 @@
-//! What can go wrong: claiming a worker, entering scheduling mode, yielding, waiting for a list.
+//! The errors of claiming a worker, entering scheduling mode, yielding, and waiting for a list.
 
 use std::io;
 
@@ -6,15 +6,15 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecuteError {
-    /// Its context is locked, or it is still on a completion list: try again later.
+    /// Its context is locked, or it is still on a completion list. Try again later.
     #[error("the worker's context is locked; try again")]
     Locked,
-    /// It runs already, or is blocked in the kernel; in that case it will appear on its completion
-    /// list.
+    /// It is running already, or blocked in the kernel. If it is blocked, it will appear on its
+    /// completion list.
     #[error("the worker is running, or blocked in the kernel")]
     Running,
-    /// It is suspended. If it was ready when it was suspended, resuming it does not put it on the
-    /// completion list again.
+    /// It is suspended. If it was not running when it was suspended, resuming it does not put it on
+    /// the completion list again.
     #[error("the worker is suspended")]
     Suspended,
     /// Its thread has ended.
@@ -42,7 +42,7 @@ pub enum EnterError {
          of its own"
     )]
     AlreadyUms,
-    /// The system offers no way to notice that a worker blocks.
+    /// The system offers no way to detect that a worker blocks.
     #[error("block watch cannot be started: {0}")]
     Watch(io::Error),
 }

@@ -1,10 +1,11 @@
-//! What a worker reaches of the scheduler that executes it: the place where it runs, the news that
-//! it leaves when its run ends, and the context that it switches back to.
+//! The executor: the part of a scheduler that its worker uses. It holds the place where the worker
+//! runs, the news of how the worker's run has ended, and the context that the worker switches back
+//! to.
 //!
 //! Each run ends with exactly one piece of news. A worker that switches back to its scheduler's
-//! kernel thread leaves its news in `here`. A worker on its own kernel thread, and the block watch,
-//! leave it in `news` and set the event: these may be faster than the switch, so the two never
-//! share a field.
+//! kernel thread stores its news in `here`. A worker on its own kernel thread, and the block watch,
+//! store it in `news` and set the event. They may do so before the switch back has ended, so the
+//! two ways use different fields.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -36,16 +37,18 @@ pub(super) struct Executor {
     here: AtomicU32,
     param: AtomicUsize,
     pub(super) event: Event,
-    /// What workers with their own context switch back to; null where there are none.
+    /// The context that workers with their own context switch back to; null if there are no such
+    /// workers.
     root: AtomicPtr<::context::Context>,
     /// The kernel thread id of the scheduler.
     pub(super) thread: i32,
-    /// The signals that the thread blocks when no worker's handler runs on it.
+    /// The signals that the scheduler's thread blocks while no signal handler of a worker runs on
+    /// it.
     pub(super) host_mask: u64,
 }
 
 impl Executor {
-    /// Returns the executor of the calling thread, which has no place yet.
+    /// Makes the executor of the calling thread, which has no place yet.
     pub(super) fn new() -> Executor {
         Executor {
             place: OnceLock::new(),
@@ -67,7 +70,7 @@ impl Executor {
         self.place.get().expect("a scheduler has a place while it is in scheduling mode")
     }
 
-    /// Ends the place, if there is one.
+    /// Closes the place, if there is one.
     pub(super) fn close_place(&self) {
         if let Some(place) = self.place.get() {
             place.close();
@@ -78,15 +81,15 @@ impl Executor {
         self.root.store(ptr::from_ref(root).cast_mut(), Ordering::Relaxed);
     }
 
-    /// Returns what a worker in user mode switches back to.
+    /// Returns the context that a worker in user mode switches back to.
     #[inline]
     pub(super) fn root(&self) -> *const ::context::Context {
         self.root.load(Ordering::Relaxed)
     }
 
-    /// Records how the run of the worker on this kernel thread ended, just before that worker
-    /// switches back. None means that the run has not ended: the worker continues on its own kernel
-    /// thread.
+    /// Records how the run of the worker on this kernel thread ended. Called by the worker just
+    /// before it switches back. `None` means that the run has not ended, because the worker
+    /// continues on its own kernel thread.
     #[inline]
     pub(super) fn note_here(&self, news: Option<News>, param: usize) {
         self.here.store(news.map_or(0, |news| news as u32), Ordering::Relaxed);
@@ -100,7 +103,7 @@ impl Executor {
         self.news.store(News::Yielded as u32, Ordering::Release);
     }
 
-    /// Returns what the worker that has just switched back recorded.
+    /// Returns the news of the worker that has just switched back.
     #[inline]
     pub(super) fn ended_here(&self) -> Option<Ended> {
         self.ended(self.here.load(Ordering::Relaxed))
@@ -117,7 +120,7 @@ impl Executor {
         Some(Ended { news, param: self.param.load(Ordering::Relaxed) })
     }
 
-    /// Reports, from any thread, that the run has ended.
+    /// Reports that the run has ended. Called by any thread.
     pub(super) fn report(&self, news: News, param: usize) {
         self.param.store(param, Ordering::Relaxed);
         let before = self.news.swap(news as u32, Ordering::AcqRel);
@@ -130,7 +133,7 @@ impl Executor {
         loop {
             self.event.wait();
             if let Some(ended) = self.ended(self.news.swap(0, Ordering::AcqRel)) {
-                // The worker may have left before this thread seated it: see `Context::run`.
+                // The worker may have left before this thread seated it; see `Context::run`.
                 self.place().clear();
                 return ended;
             }

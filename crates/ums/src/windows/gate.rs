@@ -1,5 +1,5 @@
-//! What the block watch asks of a worker of this layer: to appear on its list when it has woken, to
-//! stop when it is suspended, and to move to its own kernel thread.
+//! The methods that the block watch calls on a worker of this layer: they put it on its list when
+//! it has woken, stop it when it is suspended, and move it to its own kernel thread.
 
 use super::context::{Context, OUT};
 use super::executor::News;
@@ -41,7 +41,8 @@ impl GateHandler for Context {
         if !self.is_suspended() {
             return false;
         }
-        // Marked before others can run: from now on a resume sets an event that is not lost.
+        // This is marked before others can run: from now on a resume sets the event that the worker
+        // waits for.
         self.set_out();
         self.couple(Some(News::BlockedInTrap));
         signals::masked(|| {

@@ -1,4 +1,4 @@
-//! The safe interface to lists and workers: handles that keep what they name alive.
+//! The safe interface to lists and workers: handles that keep a list or a context alive.
 //!
 //! Named invariant **Held**: a handle owns one count of its context; `context.rs` describes the
 //! count that the worker's thread owns.
@@ -21,7 +21,7 @@ use super::primary::{take_within, waiting};
 use super::{boot, own};
 
 /// A list on which workers appear that may be executed: new workers, and workers whose block has
-/// ended. A clone is another handle of the same list.
+/// ended. A clone is another handle to the same list.
 #[derive(Clone, Debug)]
 pub struct CompletionList(pub(super) Arc<List>);
 
@@ -29,13 +29,13 @@ impl CompletionList {
     /// Creates an empty list.
     ///
     /// # Errors
-    /// If there is no file descriptor left for its event.
+    /// The system's error, if it has no file descriptor left for the list's event.
     pub fn new() -> io::Result<CompletionList> {
         Ok(CompletionList(Arc::new(List::new()?)))
     }
 
-    /// Takes all workers that are on the list, and waits for at most `timeout` until there is one;
-    /// None waits without a limit.
+    /// Takes all workers that are on the list. If there are none, waits for one for at most
+    /// `timeout`; `None` waits without a limit.
     ///
     /// # Errors
     /// [`TimedOut`] if no worker appeared within the time.
@@ -70,13 +70,14 @@ impl CompletionList {
     }
 }
 
-/// The event of a completion list. As a descriptor it is readable while it is signalled; reading
-/// eight bytes resets it. It may be signalled while the list is empty.
+/// The event of a completion list. As a descriptor it is readable while it is signalled, and
+/// reading eight bytes resets it. It may be signalled while the list is empty.
 #[derive(Debug)]
 pub struct ListEvent<'a>(&'a List);
 
 impl ListEvent<'_> {
-    /// Waits until it is signalled and resets it. Returns false if the time was over first.
+    /// Waits until the event is signalled and resets it. Returns false if the time has passed
+    /// first.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         waiting(|| self.0.wait(nanoseconds(timeout)))
     }
@@ -93,7 +94,8 @@ impl AsFd for ListEvent<'_> {
     }
 }
 
-/// Workers taken from a list, oldest first. Dropping this queues the remaining workers again.
+/// Workers taken from a list, the oldest first. When this is dropped, the remaining workers are
+/// queued again.
 #[derive(Debug)]
 #[must_use = "workers that are not taken out are queued again"]
 pub struct Items {
@@ -108,11 +110,11 @@ impl Iterator for Items {
         if self.chain.is_null() {
             return None;
         }
-        // SAFETY: Held: what is in a chain is alive (Held, in `list.rs`).
+        // SAFETY: Held: an item in a chain is alive (see `list.rs`).
         let context = unsafe { &*self.chain };
         let worker = WorkerContext::of(context);
         self.chain = list::next(context);
-        // SAFETY: Held: the handle made above holds it.
+        // SAFETY: Held: the handle made above has a hold of its own.
         unsafe { context.release_system_hold() };
         Some(worker)
     }
@@ -129,13 +131,13 @@ impl Drop for Items {
     }
 }
 
-/// A worker thread, as its scheduler sees it. A clone is another handle of the same worker.
+/// A worker thread, as its scheduler uses it. A clone is another handle to the same worker.
 #[derive(Clone)]
 pub struct WorkerContext(pub(super) Arc<Context>);
 
 impl WorkerContext {
-    /// Creates a worker that will run `f`. It is queued to the list, and does not run until a
-    /// scheduler executes it. Its thread ends with `f`; a panic in it ends only this worker.
+    /// Creates a worker that will run `f`. The worker is queued to the list, and does not run until
+    /// a scheduler executes it. Its thread ends with `f`; a panic in `f` ends only this worker.
     ///
     /// # Errors
     /// If the thread cannot be created, or cannot be watched.
@@ -166,7 +168,7 @@ impl WorkerContext {
         self.0.user.load(Ordering::Acquire)
     }
 
-    /// Stores a value of the application's.
+    /// Stores a value, which the application chooses.
     pub fn set_user_context(&self, value: usize) {
         self.0.user.store(value, Ordering::Release);
     }
@@ -181,30 +183,32 @@ impl WorkerContext {
         self.0.is_terminated()
     }
 
-    /// Suspends it once more, and returns how often it was suspended before. If it runs it stops,
-    /// and its scheduler is called as if it had blocked.
+    /// Increments its count of suspensions, and returns the previous count. If the worker runs, it
+    /// stops, and its scheduler is called as if the worker had blocked.
     pub fn suspend(&self) -> u32 {
         self.0.suspend()
     }
 
-    /// Resumes it once, and returns how often it was suspended before. If it was running when it
-    /// was suspended, it appears on the completion list; otherwise it can simply be executed again.
+    /// Decrements its count of suspensions, and returns the previous count. If the worker was
+    /// running when it was suspended, the last resume puts it on the completion list. Otherwise it
+    /// can be executed again.
     pub fn resume(&self) -> u32 {
         self.0.resume()
     }
 
-    /// Holds the context still: while the guard exists, claiming it fails with `Locked`.
+    /// Locks the context: while the guard exists, claiming the worker fails with `Locked`.
     pub fn lock(&self) -> ContextLock {
         self.0.locks.fetch_add(1, Ordering::SeqCst);
         ContextLock(self.clone())
     }
 
-    /// Returns a number that the application's scheduler may use as a priority; 0 at first.
+    /// Returns the worker's priority, 0 at first. Only the application's scheduler gives it a
+    /// meaning.
     pub fn priority(&self) -> i32 {
         self.0.priority.load(Ordering::Relaxed)
     }
 
-    /// Sets that number.
+    /// Sets the priority.
     pub fn set_priority(&self, priority: i32) {
         self.0.priority.store(priority, Ordering::Relaxed);
     }
@@ -214,18 +218,18 @@ impl WorkerContext {
         self.0.affinity.load(Ordering::Relaxed)
     }
 
-    /// Sets these processors. Schedulers of other processors cannot claim it from then on.
+    /// Sets the processors. From now on, schedulers of other processors cannot claim the worker.
     pub fn set_affinity(&self, cpus: u64) {
         self.0.affinity.store(cpus, Ordering::Relaxed);
     }
 
-    /// Returns true if it is executed in user mode: see [`WorkerBuilder::own_context`].
+    /// Returns true if the worker is executed in user mode; see [`WorkerBuilder::own_context`].
     pub fn has_own_context(&self) -> bool {
         self.0.has_own_context.load(Ordering::Relaxed)
     }
 
-    /// Returns how often it was executed, and has yielded in which way. While it runs, the numbers
-    /// may be slightly out of date.
+    /// Returns how often it was executed, and how often it has yielded in each way. While it runs,
+    /// the numbers may be slightly out of date.
     pub fn counts(&self) -> WorkerCounts {
         self.0.counted()
     }
@@ -287,14 +291,14 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets whether it has its own context, and is executed in user mode, on the kernel thread of
-    /// its scheduler: then executing it and its yields make no system call. The default is false,
-    /// unless `UMS_WINDOWS_WORKERS=context` is in the environment.
+    /// Sets whether the worker has its own context. Then it is executed in user mode, on the kernel
+    /// thread of its scheduler: executing it and its yields make no system call. The default is
+    /// false, unless `UMS_WINDOWS_WORKERS=context` is in the environment.
     ///
-    /// It is a thread all the same, with its own thread-locals, `errno` and identity.
-    /// What differs is what the kernel keeps by kernel thread, and blocking calls that are not
-    /// interposed ([`crate::interpose`]), as the page `docs/windows.md` in the repository explains.
-    /// x86-64 and glibc only.
+    /// The worker is still a thread, with its own thread-locals, `errno` and identity. Two things
+    /// differ: state that the kernel keeps for each kernel thread, and blocking calls that are not
+    /// interposed ([`crate::interpose`]). The page `docs/windows.md` in the repository explains
+    /// them. Available on x86-64 with glibc only.
     #[must_use]
     pub fn own_context(mut self, yes: bool) -> WorkerBuilder {
         self.own_context = yes;
@@ -304,8 +308,8 @@ impl WorkerBuilder {
     /// Creates the worker; see [`WorkerContext::spawn`].
     ///
     /// # Errors
-    /// `Unsupported`, with the reason, if it cannot have its own context here. Another error if the
-    /// thread cannot be created, or cannot be watched.
+    /// `Unsupported`, with the reason, if the worker cannot have its own context here. Another
+    /// error if the thread cannot be created or cannot be watched.
     pub fn spawn(
         self,
         list: &CompletionList,
@@ -318,7 +322,7 @@ impl WorkerBuilder {
         if let Err(error) =
             boot::start(&context, &list.0, self.own_context, self.stack_size, run_work, arg.cast())
         {
-            // SAFETY: Held: the routine was not started, so the box is still this function's.
+            // SAFETY: Held: the routine was not started, so this function still owns the box.
             drop(unsafe { Box::from_raw(arg) });
             return Err(error);
         }
@@ -333,9 +337,9 @@ impl WorkerBuilder {
 type Work = Box<dyn FnOnce() + Send>;
 
 extern "C-unwind" fn run_work(work: *mut c_void) -> *mut c_void {
-    // SAFETY: Held: `spawn` made this box for this function alone.
+    // SAFETY: Held: `spawn` made this box, and passed it to this function only.
     let work = *unsafe { Box::from_raw(work.cast::<Work>()) };
-    // The panic hook has reported the panic; the payload has no reader.
+    // The panic hook has reported the panic. The payload is forgotten, because no code reads it.
     if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
         std::mem::forget(payload);
     }

@@ -1,8 +1,8 @@
-//! The completion list: where contexts appear that may be executed again, and its event.
+//! The completion list: the list of contexts that may be executed again, and its event.
 //!
-//! A worker that has woken pushes itself, perhaps from inside a signal handler; a scheduler takes
-//! everything at once. So the list is a chain with one atomic head, and no lock. It is handed out
-//! oldest first.
+//! A worker that has woken pushes itself, perhaps from inside a signal handler. A scheduler takes
+//! all items in one step. So the list is a chain with one atomic head, and no lock. The items are
+//! returned oldest first.
 //!
 //! ```text
 //! head -> newest -> .. -> oldest          push: exchange the head, signal if the list was empty
@@ -11,15 +11,15 @@
 //! ```
 //!
 //! The event is an eventfd, which is reset by reading it. It is signalled when the list stops being
-//! empty. It may be signalled while the list is empty, if a thread took the items without waiting
-//! for it.
+//! empty. If a thread takes the items without waiting for the event, the event stays signalled
+//! although the list is empty.
 //!
-//! The list is generic over its items, so that it depends on no other file of this layer: the items
-//! are worker contexts (`context.rs`), which hold the list that they belong to.
+//! The list is generic over its items, so that it depends on no other file of this layer. The items
+//! are worker contexts (`context.rs`), which refer to the list that they belong to.
 //!
-//! Named invariant **Held**: an item in a chain is alive. A worker's thread holds it until the
-//! thread has ended; from then on the chain does, until the caller that takes the item out of the
-//! chain releases that hold.
+//! Named invariant **Held**: an item in a chain is alive. A worker's thread has a hold on it until
+//! the thread has ended; from then on the chain has that hold. The caller that takes the item out
+//! of the chain releases it.
 
 #![allow(unsafe_code)]
 
@@ -30,12 +30,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::os::clock;
 
-/// An item of a completion list: it has its link in itself.
+/// An item of a completion list. It contains its link.
 pub trait Linked: Sized {
     /// Returns the item's link.
     fn link(&self) -> &Link<Self>;
 
-    /// Releases the hold that the chain has on this item, which was deleted while it was there.
+    /// Releases the hold that the chain has on this item. The item was deleted while it was in the
+    /// chain.
     ///
     /// # Safety
     /// Held: the caller has just taken the item out of the chain.
@@ -47,11 +48,11 @@ pub trait Linked: Sized {
 pub struct Link<T> {
     /// The next item of its chain.
     next: AtomicPtr<T>,
-    /// It is in a chain.
+    /// The item is in a chain.
     pub(super) linked: AtomicBool,
-    /// Its chain was taken out of the list.
+    /// The item's chain was taken out of the list.
     pub(super) taken: AtomicBool,
-    /// It was deleted while it was on the list: the next `take` releases it.
+    /// The item was deleted while it was on the list; the next `take` releases it.
     pub(super) deleted: AtomicBool,
 }
 
@@ -79,7 +80,7 @@ impl<T: Linked> List<T> {
     /// Returns an empty list.
     ///
     /// # Errors
-    /// If there is no file descriptor left for its event.
+    /// The system's error, if it has no file descriptor left for the list's event.
     pub(super) fn new() -> io::Result<List<T>> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -95,7 +96,7 @@ impl<T: Linked> List<T> {
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Queues an item that is in no chain and is marked as linked already.
+    /// Queues an item that is in no chain and whose `linked` is set already.
     pub(super) fn push(&self, item: &T) {
         let link = item.link();
         debug_assert!(link.linked.load(Ordering::Relaxed), "marked before it may be claimed");
@@ -111,18 +112,20 @@ impl<T: Linked> List<T> {
                 Err(now) => head = now,
             }
         }
-        // From here on the worker may be running already.
+        // From here on, another scheduler may have taken the item and may be running the worker.
         if head.is_null() {
             self.signal();
         }
     }
 
     fn signal(&self) {
-        // It fails only when the event is signalled already, four billion times over.
+        // The write fails only if the counter of the eventfd is full; then the event is signalled
+        // already.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Takes all items and returns the first, which is the oldest; null if there is none.
+    /// Takes all items and returns the oldest, which heads their chain. Returns null if there is
+    /// none.
     pub(super) fn take(&self) -> *const T {
         let mut rest = self.head.swap(ptr::null_mut(), Ordering::AcqRel);
         let mut first = ptr::null_mut();
@@ -137,7 +140,8 @@ impl<T: Linked> List<T> {
                 continue;
             }
             if first.is_null() {
-                // The last of the chain: nothing is left to unlink it from.
+                // This is the last item of the chain: after it there is no item from which it would
+                // be unlinked.
                 link.linked.store(false, Ordering::Release);
             }
             first = rest;
@@ -146,8 +150,8 @@ impl<T: Linked> List<T> {
         first
     }
 
-    /// As `take`, but waits for at most `timeout_ns` nanoseconds until there is an item; None waits
-    /// without a limit. Returns null when the time is over.
+    /// As `take`, but if there is no item, waits for one for at most `timeout_ns` nanoseconds;
+    /// `None` waits without a limit. Returns null if the time has passed.
     pub(super) fn take_within(&self, timeout_ns: Option<u64>) -> *const T {
         let deadline = timeout_ns.map(|ns| clock::now().saturating_add(ns));
         loop {
@@ -163,7 +167,7 @@ impl<T: Linked> List<T> {
         }
     }
 
-    /// Waits for the event and resets it. Returns false if the time was over first.
+    /// Waits for the event and resets it. Returns false if the time has passed first.
     pub(super) fn wait(&self, timeout_ns: Option<u64>) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let timeout = timeout_ns.map(|ns| Timespec {
@@ -171,7 +175,7 @@ impl<T: Linked> List<T> {
             tv_nsec: (ns % 1_000_000_000) as i64,
         });
         let mut ready = [PollFd::new(&self.event, PollFlags::IN)];
-        // An interrupted wait counts as a spurious wake-up: the caller looks again.
+        // An interrupted wait counts as a spurious wake-up; the caller checks the list again.
         let woken = poll(&mut ready, timeout.as_ref()).is_ok_and(|n| n > 0);
         woken && self.reset()
     }
@@ -182,13 +186,13 @@ impl<T: Linked> List<T> {
     }
 }
 
-/// Takes the first item of a chain out of it and returns the next; null at the end, and for an item
-/// that is in no chain.
+/// Takes the first item of a chain out of it and returns the next item. Returns null at the end of
+/// the chain, and for an item that is in no chain.
 pub(super) fn next<T: Linked>(item: &T) -> *const T {
     let link = item.link();
     let next = link.next.swap(ptr::null_mut(), Ordering::AcqRel);
     link.linked.store(false, Ordering::Release);
-    // The next item may be the last: that one was marked as unlinked when the chain was made.
+    // The next item may be the last one, which was marked as unlinked when the chain was made.
     next
 }
 

@@ -1,9 +1,10 @@
 //! Windows User-Mode Scheduling: write your own scheduler of threads.
 //!
-//! An application runs many *worker* threads, each with its own thread context, and decides itself
-//! which runs: the *entry point* of a thread that has *entered scheduling mode* is called whenever
-//! its worker yields **or blocks in the kernel**, in a system call or a page fault, and names the
-//! worker that runs next. A worker whose block has ended appears on a *completion list*.
+//! An application runs many *worker* threads and decides itself which of them runs. Each worker has
+//! its own thread context. A thread becomes a scheduler by *entering scheduling mode* with an
+//! *entry point*. The entry point is called whenever the scheduler's worker yields **or blocks in
+//! the kernel**, in a system call or a page fault, and it names the worker that runs next. A worker
+//! whose block has ended appears on a *completion list*.
 //!
 //! ```text
 //!  scheduler thread            worker threads                     completion list
@@ -49,23 +50,23 @@
 //! ```
 //!
 //! *Why the entry point returns what to do next.* On Windows `ExecuteUmsThread` does not return:
-//! the scheduler's stack is snapped back, and nothing on it survives. In Rust that would skip
-//! destructors. So executing has two halves: [`Scheduler::claim`], which may fail and lets the
-//! entry point decide what to do then, and returning the [`Claim`] in [`Next::Execute`], which
-//! cannot fail and ends every borrow of the entry point by itself.
+//! the scheduler's stack is cut off at the frame that entered scheduling mode, and nothing above
+//! that frame survives. In Rust that would skip destructors. So executing has two halves.
+//! [`Scheduler::claim`] may fail; the entry point then decides what to do. Returning the [`Claim`]
+//! in [`Next::Execute`] cannot fail, and ends every borrow of the entry point.
 //!
 //! *An entry point should not wait for a lock that a worker may hold.* Such a wait is no deadlock
-//! here, but a delay: woken workers are allowed to run for a moment without being executed, which
-//! is counted. The page `docs/windows.md` in the repository has the details, and the differences
-//! from Windows.
+//! here, but it takes long: the library detects it after a while, and allows the workers that have
+//! woken to run for a moment without being executed. These times are counted. The page
+//! `docs/windows.md` in the repository has the details, and the differences from Windows.
 //!
 //! Files, each of which uses only files above it:
 //!
 //! * `error`: the errors.
-//! * `executor`: what a worker reaches of the scheduler that executes it.
+//! * `executor`: the part of a scheduler that its worker uses.
 //! * `list`: the completion list. `context`: a worker context.
 //! * `own`: workers with their own context, to which the scheduler switches in user mode.
-//! * `gate`: what the block watch asks of a worker.
+//! * `gate`: the methods that the block watch calls on a worker.
 //! * `primary`: a thread in scheduling mode.
 //! * `boot`: the beginning and the end of a worker thread.
 //! * `handles` and `mode`: the interface for Rust. `snap` and `raw`: the interface for C.

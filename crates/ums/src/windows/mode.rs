@@ -17,13 +17,13 @@ pub enum Reason {
     /// The thread has just entered scheduling mode.
     Startup,
     /// The worker that was executed has blocked in a system call or a page fault, was suspended, or
-    /// has ended. The call does not name the worker: it is the one that the scheduler executed
+    /// has ended. The reason does not name the worker: it is the worker that the scheduler executed
     /// last.
     Blocked {
         /// True if it blocked in a system call, as far as can be determined.
         syscall: bool,
     },
-    /// The worker yielded. It is on no list: only this entry point knows that it is ready.
+    /// The worker has yielded. It is on no list, so the entry point must remember that it is ready.
     Yield {
         /// The worker.
         worker: WorkerContext,
@@ -42,7 +42,7 @@ pub enum Next {
     Leave,
 }
 
-/// The right to execute one worker. Dropping it gives the right back.
+/// The right to execute one worker. Dropping it gives the right up.
 #[derive(Debug)]
 #[must_use = "dropping a claim gives it back: return it in Next::Execute"]
 pub struct Claim(Option<WorkerContext>);
@@ -62,11 +62,11 @@ impl Drop for Claim {
     }
 }
 
-/// The scheduler, as its entry point sees it.
+/// The calling scheduler, which is passed to its entry point.
 #[derive(Debug)]
 pub struct Scheduler {
     cpu: usize,
-    /// Neither `Send` nor `Sync`: it stays on its thread.
+    /// Makes the type neither `Send` nor `Sync`, so it stays on its thread.
     here: PhantomData<*const ()>,
 }
 
@@ -85,14 +85,14 @@ impl Scheduler {
         self.cpu
     }
 
-    /// Returns how often a blocked worker lost the processor so far, and how many of these times
-    /// the watchdog noticed it first.
+    /// Returns how often a blocked worker has lost the processor so far, and how many of these
+    /// blocks the watchdog detected first.
     pub fn revokes(&self) -> (u64, u64) {
         primary::here().map_or((0, 0), |primary| primary.place().counts())
     }
 
-    /// Returns how often woken workers were allowed to run without being executed, because this
-    /// scheduler waited for a lock that one of them may hold.
+    /// Returns how often workers that had woken were allowed to run without being executed, because
+    /// this scheduler waited for a lock that one of them may have held.
     pub fn lent(&self) -> u64 {
         primary::here().map_or(0, |p| p.lent.load(Ordering::Relaxed))
     }
@@ -100,16 +100,16 @@ impl Scheduler {
 
 /// Makes the calling thread a scheduler until the entry point returns [`Next::Leave`].
 ///
-/// The thread is pinned to one processor meanwhile, and so are the workers it executes. It may take
-/// workers from any completion list. A worker whose block has ended appears on the list that it was
-/// created with.
+/// Meanwhile the thread and the workers that it executes are pinned to one processor. The scheduler
+/// may take workers from any completion list. A worker whose block has ended appears on the list
+/// with which it was created.
 ///
 /// # Errors
-/// [`EnterError::AlreadyUms`] if the thread is a worker or scheduler already;
-/// [`EnterError::Watch`] if the system offers no way to notice that a worker blocks.
+/// [`EnterError::AlreadyUms`] if the thread is a worker or scheduler already. [`EnterError::Watch`]
+/// if the system offers no way to detect that a worker blocks.
 ///
 /// # Panics
-/// If the entry point panics; the thread has left scheduling mode then.
+/// Passes on a panic of the entry point. The thread has left scheduling mode then.
 pub fn enter_scheduling_mode(
     mut proc: impl FnMut(&Scheduler, Reason) -> Next,
 ) -> Result<(), EnterError> {
@@ -129,8 +129,8 @@ pub fn enter_scheduling_mode(
     Ok(())
 }
 
-/// Gives the processor to the scheduler, and `param` to its entry point. Returns when the worker is
-/// executed again.
+/// Gives the processor to the scheduler, and passes `param` to its entry point. Returns when the
+/// worker is executed again.
 ///
 /// # Errors
 /// [`NotAWorker`] if the calling thread is not a worker.
@@ -148,13 +148,13 @@ pub fn thread_yield(param: usize) -> Result<(), NotAWorker> {
 /// The role of the calling thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Current {
-    /// It is in scheduling mode.
+    /// The thread is in scheduling mode.
     Scheduler,
-    /// It is the worker with this context.
+    /// The thread is the worker with this context.
     Worker(WorkerContext),
 }
 
-/// Returns the role of the calling thread; None for an ordinary thread.
+/// Returns the role of the calling thread, or `None` for an ordinary thread.
 pub fn current() -> Option<Current> {
     match context::current() {
         Some(context) => Some(Current::Worker(WorkerContext::of(context))),
@@ -162,7 +162,7 @@ pub fn current() -> Option<Current> {
     }
 }
 
-/// Returns the role of the thread with this kernel thread id: a debugger asks this before it stops
+/// Returns the role of the thread with this kernel thread id. A debugger calls this before it stops
 /// a thread.
 pub fn thread_kind(tid: u32) -> ThreadKind {
     let is_worker = thread::every().any(|watched| watched.tid() as u32 == tid);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_worker_belongs_to_its_schedulers_place_before_it_may_run_r14() {
-        // On a thread of its own, because entering scheduling mode pins it.
+        // This runs on a new thread, because entering scheduling mode pins the thread.
         let scheduler = std::thread::spawn(|| {
             let list = CompletionList::new().unwrap();
             for _ in 0..2 {

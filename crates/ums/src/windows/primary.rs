@@ -1,22 +1,22 @@
 //! A thread in scheduling mode: the *primary* of its workers.
 //!
-//! It has one place, where at most one worker runs at a time. It calls its entry point, runs the
-//! worker that the entry point names, and waits until that run ends; then again.
+//! It has one place, where at most one worker runs at a time. It repeats three steps: it calls its
+//! entry point, runs the worker that the entry point names, and waits until that run ends.
 //!
 //! ```text
 //! enter -> proc(Startup) -> run(w) ..ends.. -> proc(Blocked | Yield) -> run(w') ..ends.. -> leave
 //! ```
 //!
-//! Each run ends exactly once, because exactly one exchange of the worker's word ends its
-//! ownership: the idle-priority watcher's, the watchdog's, or the worker's own.
+//! Each run ends exactly once, because exactly one exchange of the worker's ownership word ends the
+//! run: that of the idle-priority watcher, of the watchdog, or of the worker itself.
 //!
 //! A worker with its own context runs on the scheduler's own kernel thread, inside `run`, until it
 //! yields or continues on its own kernel thread (`own.rs`).
 //!
-//! *Stuck.* A scheduler may wait for a lock that a worker at its gate holds, malloc's for instance.
-//! The watchdog sees it wait in a futex while its entry point should decide, and allows the workers
-//! at their gates to run until their next switch, again and again, until the scheduler proceeds.
-//! That is counted.
+//! *Stuck.* A scheduler may wait for a lock that a worker at its gate holds, for example malloc's.
+//! The watchdog detects this: the scheduler waits in a futex while its entry point should decide.
+//! It then allows the workers at their gates to run until their next switch, and repeats that until
+//! the scheduler proceeds. These times are counted.
 //!
 //! Named invariants. **Own Thread**: the thread that sets the pointer in the thread-local clears it
 //! before the primary is freed. **One Place**: see `own.rs`.
@@ -41,11 +41,11 @@ use crate::scheduler;
 use crate::watch::calls::may_block;
 use crate::watch::{self, Blocks, Place, PlaceOwner};
 
-/// Its entry point runs.
+/// The phase in which the scheduler's entry point runs.
 const DECIDING: u32 = 0;
-/// It waits for the end of a run, or for a completion list.
+/// The phase in which the scheduler waits for the end of a run, or for a completion list.
 const RESTING: u32 = 1;
-/// A worker runs on this kernel thread.
+/// The phase in which a worker runs on the scheduler's kernel thread.
 const HOSTING: u32 = 2;
 
 /// A thread in scheduling mode.
@@ -53,18 +53,19 @@ pub struct Primary {
     pub(super) context: Arc<Context>,
     pub(super) executor: Executor,
     phase: AtomicU32,
-    /// Whether it has ever hosted a worker.
+    /// Whether a worker has ever run on this kernel thread.
     has_hosted: AtomicBool,
-    /// The block of a hosted worker that this thread was signalled for last.
+    /// The block of a hosted worker for which this thread was last poked (`watch/signals.rs`).
     poked: AtomicU64,
     pokes: watch::Pokes,
-    /// Incremented by each decision.
+    /// The number of decisions of the entry point.
     decisions: AtomicU64,
     state_file: watch::StateFile,
-    /// What the watchdog saw last time, and how often in succession.
+    /// The number of the decision during which the watchdog last saw the scheduler wait in a futex,
+    /// and at how many looks in a row.
     stuck: [AtomicU64; 2],
     /// How often workers were allowed to run because this thread waited for a lock that they may
-    /// hold.
+    /// have held.
     pub(super) lent: AtomicU64,
 }
 
@@ -74,12 +75,13 @@ thread_local! {
 
 /// Returns the primary of the calling thread.
 pub(super) fn here<'a>() -> Option<&'a Primary> {
-    // SAFETY: Own Thread: the reference is not used after the call that asked for it.
+    // SAFETY: Own Thread: callers do not use the reference after the call in which they asked for
+    // it.
     unsafe { HERE.get().as_ref() }
 }
 
-/// Waits by `f`, on a thread of any kind. A scheduler is RESTING meanwhile: it waits for no
-/// worker's lock. A worker may lose its processor.
+/// Waits by calling `f`, on a thread of any kind. A scheduler is RESTING meanwhile, because it does
+/// not wait for a worker's lock. A worker may lose its processor meanwhile.
 pub(super) fn waiting<R>(f: impl FnOnce() -> R) -> R {
     match here() {
         Some(primary) => primary.resting(f),
@@ -87,13 +89,13 @@ pub(super) fn waiting<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Takes all contexts of a list, and waits at most so long for one.
+/// Takes all contexts of a list. If there are none, waits for one for at most this time.
 pub(super) fn take_within(list: &List, timeout_ns: Option<u64>) -> *const Context {
     waiting(|| list.take_within(timeout_ns))
 }
 
-/// The owner of a primary's place. It does not keep the primary alive: the place belongs to the
-/// primary.
+/// The owner of a primary's place. It has only a weak reference, because the primary owns the
+/// place.
 struct Owner(std::sync::Weak<Primary>);
 
 impl PlaceOwner for Owner {
@@ -121,8 +123,8 @@ impl PlaceOwner for Owner {
     }
 }
 
-/// For how many looks of the watchdog a scheduler may wait in a futex before workers are allowed to
-/// run.
+/// The number of the watchdog's looks for which a scheduler may wait in a futex before workers are
+/// allowed to run.
 const STUCK_LOOKS: u64 = 4;
 
 impl Primary {
@@ -148,7 +150,7 @@ impl Primary {
             stuck: [const { AtomicU64::new(0) }; 2],
             lent: AtomicU64::new(0),
         });
-        // Without the state file a stuck scheduler is not noticed; nothing else is lost.
+        // Without the state file, a stuck scheduler is not detected; everything else works.
         let _ = primary.state_file.open(primary.executor.thread);
         watch::install();
         let host = primary.host_here()?;
@@ -188,13 +190,14 @@ impl Primary {
         self.wait_for_end(context)
     }
 
-    /// Executes a claimed and saved worker by a switch. Returns None if the worker continues on its
-    /// own kernel thread, where its run has not ended.
+    /// Executes a claimed and saved worker by a switch. Returns `None` if the worker's run has not
+    /// ended, because it continues on its own kernel thread.
     #[inline(always)]
     fn run_in_user_mode(&self, context: &Context) -> Option<Ended> {
         context.executed_by(&self.executor);
         self.begins_to_host();
-        // SAFETY: One Place: it is claimed and saved, and this frame waits. See `own.rs`.
+        // SAFETY: One Place: the worker is claimed and saved, and this frame waits for it. See
+        // `own.rs`.
         unsafe { (*self.executor.root()).switch_to(&context.own) };
         self.ends_hosting();
         let ended = self.executor.ended_here()?;
@@ -204,7 +207,8 @@ impl Primary {
         Some(ended)
     }
 
-    /// Waits for the end of the run of a worker that is on its own kernel thread, at this place.
+    /// Waits for the end of the run of a worker that is on its own kernel thread, at this
+    /// scheduler's place.
     #[cold]
     fn wait_for_end(&self, context: &Context) -> Ended {
         self.phase.store(RESTING, Ordering::Relaxed);
@@ -216,7 +220,7 @@ impl Primary {
         ended
     }
 
-    /// Calls `f`, in which the scheduler waits for something that workers do not hold.
+    /// Calls `f`, in which the scheduler waits for something other than a worker's lock.
     pub(super) fn resting<R>(&self, f: impl FnOnce() -> R) -> R {
         self.phase.store(RESTING, Ordering::Relaxed);
         let result = f();
@@ -240,8 +244,8 @@ impl Primary {
         self.phase.store(DECIDING, Ordering::Relaxed);
     }
 
-    /// Records that the wait is over. Between here and the next wait no worker that begins to run
-    /// wakes the watcher.
+    /// Records that the wait is over. Wakes the watcher now, because workers that begin to run
+    /// before the next wait do not wake it.
     fn decides_again(&self) {
         self.phase.store(DECIDING, Ordering::Relaxed);
         match self.has_hosted.load(Ordering::Relaxed) {
@@ -250,15 +254,15 @@ impl Primary {
         }
     }
 
-    /// Returns, to the watcher and the watchdog, whether there may be a hosted worker to look
-    /// after.
+    /// Called by the watcher and the watchdog: returns whether there may be a hosted worker to look
+    /// at.
     fn hosts(&self) -> bool {
         self.has_hosted.load(Ordering::Relaxed) && self.phase.load(Ordering::SeqCst) != RESTING
     }
 
-    /// Returns, to the same two, the call in which a hosted worker is blocked on this kernel
-    /// thread. The phase is read after the block was seen: what a blocked worker has stored before
-    /// is visible.
+    /// Called by the watcher and the watchdog: returns the call in which a hosted worker is blocked
+    /// on this kernel thread. The phase is read after the block was seen, so the phase that the
+    /// blocked worker's thread has stored before is visible.
     fn blocks_hosted(&self) -> Option<watch::Waits> {
         let waits = self.state_file.waits()?;
         (watch::can_be_carried(waits) && self.phase.load(Ordering::SeqCst) == HOSTING)
@@ -275,8 +279,8 @@ impl Primary {
         news
     }
 
-    /// Returns a number that is the same only if the same block was seen before, as far as can be
-    /// told.
+    /// Returns a number for a block. Two looks get the same number only if they saw the same block,
+    /// as far as can be determined.
     fn number_of(&self, waits: watch::Waits) -> u64 {
         self.decisions.load(Ordering::Relaxed) << 16 | waits.pc & 0xffff | 1
     }
@@ -285,8 +289,8 @@ impl Primary {
         self.blocks_hosted().map_or(0, |waits| self.number_of(waits))
     }
 
-    /// Returns, to the watchdog, whether its entry point decides or a worker is hosted. Also
-    /// notices on the way that it is stuck.
+    /// Called by the watchdog: returns whether the entry point decides or a worker is hosted. Also
+    /// checks whether the scheduler is stuck.
     fn is_deciding_or_stuck(&self) -> bool {
         match self.phase.load(Ordering::Relaxed) {
             DECIDING => {}
@@ -304,7 +308,7 @@ impl Primary {
     }
 }
 
-/// The time in scheduling mode, which ends when this is dropped.
+/// The time for which a thread is in scheduling mode. It ends when this is dropped.
 pub(super) struct Entered {
     pub primary: Arc<Primary>,
     before: Option<rustix::thread::CpuSet>,
@@ -333,13 +337,13 @@ pub(super) fn schedulers() -> std::sync::MutexGuard<'static, Vec<u32>> {
     ALL.lock()
 }
 
-/// A processor that a scheduler uses, so that the next scheduler takes another.
+/// A processor that a scheduler uses. It is recorded so that the next scheduler takes another one.
 struct CpuLease(usize);
 
 static LEASES: Lock<Vec<usize>> = Lock::new(Vec::new());
 
 impl CpuLease {
-    /// Takes the allowed processor that has the fewest schedulers.
+    /// Takes the allowed processor that the fewest schedulers use.
     fn take() -> CpuLease {
         let allowed = Cpus::read().allowed;
         let mut leases = LEASES.lock();

@@ -1,11 +1,11 @@
 //! The interface for C: pointers instead of handles, and an entry point that does not return.
 //!
-//! `ums-capi` gives it the Windows names and errors. Every pointer to a [`Context`] or [`List`]
-//! that a function takes must come from a function here and must not have been deleted; each
-//! function says what else it needs.
+//! `ums-capi` adds the Windows names and errors. Every pointer to a [`Context`] or [`List`] that a
+//! function takes must come from a function of this file, and the object must not have been
+//! deleted. The page of each function says what else it requires.
 //!
-//! Named invariants. **No Drops**: see `snap.rs`. **Contract**: the caller's contract, as
-//! above.
+//! Named invariants. **No Drops**: see `snap.rs`. **Contract**: what each function requires of its
+//! caller, as above.
 
 #![allow(unsafe_code)]
 #![allow(clippy::missing_safety_doc)] // The header of this file has it for all functions.
@@ -25,7 +25,7 @@ use super::executor::News;
 use super::primary::{Primary, here, take_within};
 use super::{boot, list, mode, own, snap};
 
-/// An entry point: reason, payload, parameter.
+/// An entry point. Its arguments are reason, payload and parameter.
 pub type Proc = extern "C-unwind" fn(u32, usize, *mut c_void);
 
 /// The error of deleting a context whose thread has not ended.
@@ -35,12 +35,13 @@ pub struct Alive;
 /// Creates a list.
 ///
 /// # Errors
-/// If there is no file descriptor left for its event.
+/// The system's error, if it has no file descriptor left for the list's event.
 pub fn list_new() -> io::Result<*const List> {
     Ok(Arc::into_raw(Arc::new(List::new()?)))
 }
 
-/// Gives the pointer up. The list itself exists until its last member has ended and was taken out.
+/// Deletes the caller's pointer. The list itself exists until its last member has ended and was
+/// taken out.
 pub unsafe fn list_delete(list: *const List) {
     // SAFETY: Contract.
     drop(unsafe { Arc::from_raw(list) });
@@ -53,14 +54,14 @@ pub unsafe fn list_members(list: *const List) -> usize {
     unsafe { (*list).members.load(Ordering::Relaxed) }
 }
 
-/// Returns the list's eventfd: readable while signalled; reading eight bytes resets it.
+/// Returns the list's eventfd. It is readable while it is signalled; reading eight bytes resets it.
 pub unsafe fn list_event_fd(list: *const List) -> RawFd {
     // SAFETY: Contract.
     unsafe { (*list).event().as_raw_fd() }
 }
 
-/// Takes all contexts of the list, and waits for at most so many milliseconds until there is one.
-/// Returns null if the time is over.
+/// Takes all contexts of the list. If there are none, waits for one for at most this many
+/// milliseconds. Returns null if the time has passed.
 pub unsafe fn list_dequeue(list: *const List, timeout_ms: Option<u32>) -> *const Context {
     // SAFETY: Contract.
     let list = unsafe { &*list };
@@ -78,11 +79,12 @@ pub fn context_new() -> *const Context {
     Arc::into_raw(Context::new())
 }
 
-/// Deletes a context whose thread has ended or never existed. It may still be on its list: then it
-/// does not appear there any more.
+/// Deletes a context whose thread has ended or never existed. If the context is still on its list,
+/// it is removed there by the next take.
 ///
 /// # Errors
-/// If it has a thread, or is in a chain that was taken from its list; nothing is deleted then.
+/// [`Alive`] if it has a thread, or is in a chain that was taken from its list. Nothing is deleted
+/// then.
 pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
     // SAFETY: Contract.
     let it = unsafe { &*context };
@@ -93,7 +95,7 @@ pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
     if linked {
         it.link.deleted.store(true, Ordering::Release);
     } else {
-        // SAFETY: Contract: the caller still holds it.
+        // SAFETY: Contract: the caller's hold keeps it alive.
         unsafe { it.release_system_hold() };
     }
     // SAFETY: Contract: the caller's hold.
@@ -105,7 +107,8 @@ pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
 /// id.
 ///
 /// # Errors
-/// `AlreadyExists` if it has a thread; otherwise what creating a thread or watching it returned.
+/// `AlreadyExists` if it has a thread; otherwise the error of creating the thread or of watching
+/// it.
 pub unsafe fn context_start(
     context: *const Context,
     list: *const List,
@@ -117,10 +120,10 @@ pub unsafe fn context_start(
     unsafe { context_start_as(own::by_default(), context, list, stack, routine, arg) }
 }
 
-/// As [`context_start`]; `own` says whether the worker has its own context.
+/// As [`context_start`]; if `own`, the worker has its own context.
 ///
 /// # Errors
-/// As [`context_start`]; `Unsupported` if it cannot have its own context here.
+/// As [`context_start`]; `Unsupported` if the worker cannot have its own context here.
 pub unsafe fn context_start_as(
     own: bool,
     context: *const Context,
@@ -129,7 +132,7 @@ pub unsafe fn context_start_as(
     routine: Routine,
     arg: *mut c_void,
 ) -> io::Result<u32> {
-    // SAFETY: Contract: one more hold of each, for the length of this call.
+    // SAFETY: Contract: this takes one more hold on each, for the length of this call.
     let (context, list) = unsafe {
         Arc::increment_strong_count(context);
         Arc::increment_strong_count(list);
@@ -139,36 +142,36 @@ pub unsafe fn context_start_as(
     Ok(context.tid.load(Ordering::Relaxed))
 }
 
-/// Sets, instead of the environment, whether workers have their own context by default.
+/// Sets whether workers have their own context by default. The environment is not consulted then.
 pub fn own_contexts_by_default(yes: bool) {
     own::set_default(yes);
 }
 
-/// Prepares the end of the calling thread, by `pthread_exit` for instance: a worker in user mode
-/// leaves its scheduler's kernel thread first. Does nothing on any other thread.
+/// Prepares the end of the calling thread, for example by `pthread_exit`: a worker in user mode
+/// first moves to its own kernel thread. Does nothing on any other thread.
 pub fn before_exit() {
     own::leave_for_good();
 }
 
-/// Returns the kernel thread id of the calling worker's own kernel thread, wherever it runs; None
-/// on any other thread.
+/// Returns the kernel thread id of the calling worker's own kernel thread, wherever the worker
+/// runs. Returns `None` on any other thread.
 pub fn own_thread_id() -> Option<u32> {
     context::current().map(|context| context.tid.load(Ordering::Relaxed))
 }
 
-/// Returns how often it was executed, and has yielded in which way.
+/// Returns how often it was executed, and how often it has yielded in each way.
 pub unsafe fn counts(context: *const Context) -> WorkerCounts {
     // SAFETY: Contract.
     unsafe { (*context).counted() }
 }
 
-/// Returns the application's value in a context.
+/// Returns the value that the application has stored in a context.
 pub unsafe fn user_context(context: *const Context) -> usize {
     // SAFETY: Contract.
     unsafe { (*context).user.load(Ordering::Acquire) }
 }
 
-/// Stores a value of the application's in a context.
+/// Stores a value in a context; the application chooses it.
 pub unsafe fn set_user_context(context: *const Context, value: usize) {
     // SAFETY: Contract.
     unsafe { (*context).user.store(value, Ordering::Release) };
@@ -186,7 +189,7 @@ pub unsafe fn is_terminated(context: *const Context) -> bool {
     unsafe { (*context).is_terminated() }
 }
 
-/// Returns the C library's handle of its thread; null before it has one.
+/// Returns the C library's handle of its thread; null before it has a thread.
 pub unsafe fn teb(context: *const Context) -> *mut c_void {
     // SAFETY: Contract.
     unsafe { (*context).teb.load(Ordering::Relaxed) as *mut c_void }
@@ -198,13 +201,13 @@ pub unsafe fn kind(context: *const Context) -> ThreadKind {
     unsafe { (*context).kind() }
 }
 
-/// Suspends it once more; returns how often it was suspended before.
+/// Increments its count of suspensions, and stops it if it runs. Returns the previous count.
 pub unsafe fn suspend(context: *const Context) -> u32 {
     // SAFETY: Contract.
     unsafe { (*context).suspend() }
 }
 
-/// Decrements the suspend count; returns its previous value.
+/// Decrements its count of suspensions. Returns the previous count.
 pub unsafe fn resume(context: *const Context) -> u32 {
     // SAFETY: Contract.
     unsafe { (*context).resume() }
@@ -236,14 +239,15 @@ pub fn thread_yield(param: usize) -> Result<(), NotAWorker> {
     mode::thread_yield(param)
 }
 
-/// What an entry point is called with, and where its stack is cut off when it executes a worker.
+/// The arguments of an entry point, and the frame to which its stack is cut off when it executes a
+/// worker.
 struct Call {
     frame: snap::Frame,
     proc: Proc,
     reason: u32,
     payload: usize,
     param: *mut c_void,
-    /// The worker that it has executed.
+    /// The worker that the entry point has executed.
     claimed: *const Context,
 }
 
@@ -252,7 +256,7 @@ thread_local! {
 }
 
 unsafe extern "C-unwind" fn call_proc(call: *mut c_void) {
-    // SAFETY: No Drops: copies of plain values, of a structure in the frame of `enter`.
+    // SAFETY: No Drops: copies plain values of a structure in the frame of `enter`.
     let (proc, reason, payload, param) = unsafe {
         let call = call.cast::<Call>();
         ((*call).proc, (*call).reason, (*call).payload, (*call).param)
@@ -260,14 +264,15 @@ unsafe extern "C-unwind" fn call_proc(call: *mut c_void) {
     proc(reason, payload, param);
 }
 
-/// Enters scheduling mode: calls the entry point with reason 0, and again with 1 (blocked) or 2
-/// (yield) after each worker that it executes. Returns when the entry point returns.
+/// Enters scheduling mode. Calls the entry point with reason 0, and after each worker that it
+/// executes again with 1 (blocked) or 2 (yield). Returns when the entry point returns.
 ///
 /// # Errors
-/// If the thread is a worker or scheduler already, or if blocks cannot be noticed here.
+/// [`EnterError`], if the thread is a worker or scheduler already, or if blocks cannot be detected
+/// here.
 ///
 /// # Safety
-/// `param` is what the entry point expects.
+/// `param` is a value that the entry point accepts.
 pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
     let entered = Primary::enter()?;
     let mut call = Call {
@@ -280,11 +285,11 @@ pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
     };
     let at = &raw mut call;
     CALL.set(at);
-    // SAFETY: No Drops: `call_proc` owns nothing, and the contract asks the same of the C code
-    // in between.
+    // SAFETY: No Drops: `call_proc` owns nothing, and the contract of `execute` requires the same
+    // of the C code between the two calls.
     while unsafe { snap::call(&raw mut (*at).frame, call_proc, at.cast()) } == 1 {
-        // SAFETY: Contract: `execute` claimed it, so it is alive. After the run it is used
-        // only if the worker has yielded, and is alive therefore.
+        // SAFETY: Contract: `execute` has claimed the worker, so it is alive. After the run it is
+        // used only if it has yielded, and then it is still alive.
         let worker = unsafe { &*(*at).claimed };
         let ended = entered.primary.run(worker);
         let (reason, payload, param) = match ended.news {
@@ -292,7 +297,7 @@ pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
             News::BlockedInTrap => (1, 0, 0),
             News::Yielded => (2, ptr::from_ref(worker) as usize, ended.param),
         };
-        // SAFETY: No Drops: this function's own structure, which no other code uses now.
+        // SAFETY: No Drops: this function's own structure, which no other code uses at this time.
         unsafe {
             (*at).reason = reason;
             (*at).payload = payload;
@@ -303,12 +308,12 @@ pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
     Ok(())
 }
 
-/// Executes a worker. Returns only if that fails; on success the stack is snapped back to
-/// [`enter`].
+/// Executes a worker. Returns only if that fails. On success the stack is cut off down to the frame
+/// of [`enter`].
 ///
 /// # Safety
-/// `context` is null, or a given pointer. Between [`enter`] and here stands nothing that needs to
-/// be dropped.
+/// `context` is null, or a pointer from a function of this file. No frame between [`enter`] and
+/// this call has anything that needs to be dropped.
 pub unsafe fn execute(context: *const Context) -> ExecuteError {
     let Some(primary) = here() else { return ExecuteError::NotAScheduler };
     let call = CALL.get();
@@ -322,7 +327,8 @@ pub unsafe fn execute(context: *const Context) -> ExecuteError {
     if let Err(error) = unsafe { (*context).claim(primary.place().cpu) } {
         return error;
     }
-    // SAFETY: No Drops: promised by the caller, and true of this function.
+    // SAFETY: No Drops: the caller guarantees it for its frames, and this function has nothing to
+    // drop.
     unsafe {
         (*call).claimed = context;
         snap::back(&raw const (*call).frame)

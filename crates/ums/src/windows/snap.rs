@@ -1,25 +1,26 @@
-//! Leaving a C function for good: the scheduler's stack is snapped back.
+//! Leaves a C function without returning from it, by cutting off the stack above the frame of its
+//! caller.
 //!
 //! `ExecuteUmsThread` does not return when it succeeds. [`call`] calls a function and records the
-//! stack pointer; [`back`], from anywhere below it on the same thread, makes that call return.
-//! Unlike `setjmp`, `call` returns once.
+//! stack pointer. [`back`], called anywhere inside that function on the same thread, makes the call
+//! return. Unlike `setjmp`, `call` returns once.
 //!
 //! ```text
 //! call: | saved registers | <- *frame          back: stack pointer := *frame, restore, return 1
 //!       | frames of C ... | <- gone
 //! ```
 //!
-//! The frames in between vanish without destructors: nothing in them may need to be dropped. That
-//! is why safe Rust has another interface, where the entry point returns what to do next.
+//! The frames in between vanish and no destructor runs, so nothing in them may need to be dropped.
+//! This is why safe Rust has another interface, where the entry point returns what to do next.
 //!
-//! Named invariant **No Drops**: between `call` and `back` stand only frames of C, and frames of
-//! Rust functions that own nothing when they call on.
+//! Named invariant **No Drops**: between `call` and `back` there are only frames of C, and frames
+//! of Rust functions that own nothing at the moment of their call.
 
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 
-/// The stack pointer of a [`call`].
+/// The stack pointer that a [`call`] has recorded.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Frame(usize);
@@ -75,10 +76,10 @@ pub(super) unsafe extern "C-unwind" fn call(
     )
 }
 
-/// Makes the [`call`] of this frame return 1.
+/// Makes the [`call`] that has recorded this frame return 1.
 ///
 /// # Safety
-/// No Drops; on the same thread, inside that call.
+/// No Drops; the caller is on the same thread, inside that call.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn back(frame: *const Frame) -> ! {
@@ -97,7 +98,7 @@ pub(super) unsafe extern "C" fn back(frame: *const Frame) -> ! {
     )
 }
 
-/// As on x86-64.
+/// Calls `f(data)`, as on x86-64.
 ///
 /// # Safety
 /// `f` may be called with `data`; `frame` lives until this returns.
@@ -144,10 +145,10 @@ pub(super) unsafe extern "C-unwind" fn call(
     )
 }
 
-/// As on x86-64.
+/// Makes the [`call`] of this frame return 1, as on x86-64.
 ///
 /// # Safety
-/// No Drops; on the same thread, inside that call.
+/// No Drops; the caller is on the same thread, inside that call.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn back(frame: *const Frame) -> ! {
@@ -181,7 +182,7 @@ mod tests {
 
     unsafe extern "C-unwind" fn step(seen: *mut c_void) {
         let seen = seen.cast::<Seen>();
-        // SAFETY: No Drops: a counter; and the pointer is the test's own.
+        // SAFETY: No Drops: only a counter is changed, and the pointer is the test's own.
         unsafe {
             (*seen).steps += 1;
             if (*seen).leave {
@@ -196,7 +197,7 @@ mod tests {
         let at = &raw mut seen;
         for round in 0..1000 {
             let leave = round % 2 == 1;
-            // SAFETY: No Drops: `step` owns nothing; everything lives in this frame.
+            // SAFETY: No Drops: `step` owns nothing, and everything that it uses is in this frame.
             let ended = unsafe {
                 (*at).leave = leave;
                 call(&raw mut (*at).frame, step, at.cast())
