@@ -82,8 +82,7 @@ impl Node {
         }
         if by_default {
             if progress(s) != mark.0 {
-                // The worker has yielded meanwhile, so what was read of the thread may belong to
-                // another worker.
+                // It has yielded: what was read of its thread may belong to another worker.
                 return None;
             }
             report.sentence = sentence::of_stall(&report, s, waits.as_ref());

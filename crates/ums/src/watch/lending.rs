@@ -16,8 +16,8 @@
 //! REJOINED | saved, or about to be; when it is saved, it is pushed onto the inbox
 //! LENT     | it runs without the baton, and is on the runnable list, or in the inbox
 //! PASSED   | it runs without the baton, and is on no list: the chooser has passed it over
-//! ASKED    | saved, or about to be; when it is saved, `back` is set. It is on the runnable list, or
-//!          | in the inbox
+//! ASKED    | saved, or about to be; when it is saved, `back` is set. On the runnable list, or in
+//!          | the inbox
 //!
 //! the worker                       the lender                the chooser
 //! W1 NONE -> REJOINED
