@@ -1,5 +1,5 @@
-//! Gives the shared library the name under which `xtask install-c` installs it, so that a program
-//! that was linked with it finds the version it was linked with.
+//! Gives the shared library the name (soname) under which `xtask install-c` installs it, so that a
+//! program loads the version with which it was linked.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

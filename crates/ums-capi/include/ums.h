@@ -22,8 +22,8 @@
 #define UMS_WORKERS_THREAD 0
 
 /**
- * Workers are fibers: a switch costs nanoseconds, and code that runs on them must keep no
- * thread-scoped state (thread-local variables, locks that belong to a thread) over a wait.
+ * Workers are fibers: a switch costs nanoseconds. Code that runs on them must keep no
+ * thread-scoped state (thread-local variables, locks that belong to a thread) across a wait.
  */
 #define UMS_WORKERS_FIBER 1
 
@@ -33,7 +33,7 @@
 #define UMS_PLACEMENT_HINTED 0
 
 /**
- * A user stays forever on the scheduler that had the fewest users.
+ * A user stays for its whole life on the scheduler that had the fewest users when it was created.
  */
 #define UMS_PLACEMENT_CLASSIC 1
 
@@ -43,7 +43,7 @@
 #define UMS_PLACEMENT_LEAST_LOADED 2
 
 /**
- * Each request goes to its user's scheduler, whatever its load.
+ * Each request goes to its user's scheduler, whatever the load of that scheduler.
  */
 #define UMS_PLACEMENT_ALWAYS_PREFERRED 3
 
@@ -53,7 +53,7 @@
 #define UMS_IO_AUTO 0
 
 /**
- * io_uring, or the node is not built.
+ * io_uring. If the system does not allow it, ums_node_new fails.
  */
 #define UMS_IO_URING 1
 
@@ -84,15 +84,15 @@
 #define UMS_PRECOMMIT_STACKS 4
 
 /**
- * Writes no sentences to stderr about what the program's user can correct, such as a worker that
- * does not yield. There is no thread that looks for such workers then.
+ * Writes no sentences to stderr about things that the program's user can correct, such as a worker
+ * that does not yield. Then there is also no thread that looks for such workers.
  */
 #define UMS_NO_WARNINGS 8
 
 /**
- * Leaves the scheduler to a thread worker that is blocked in the kernel. Without this flag such a
- * worker loses it after some 10 milliseconds, and the code after its block runs in parallel with
- * the scheduler's other workers until its next call of this library.
+ * A thread worker that is blocked in the kernel keeps its scheduler. Without this flag such a
+ * worker loses the scheduler after some 10 milliseconds, and the code after its block runs in
+ * parallel with the scheduler's other workers until its next call of this library.
  */
 #define UMS_KEEP_BLOCKED 16
 
@@ -112,12 +112,12 @@
 typedef struct ums_condvar ums_condvar;
 
 /**
- * An event, which any thread may set and many may wait for.
+ * An event, which any thread may set, and for which many may wait.
  */
 typedef struct ums_event ums_event;
 
 /**
- * A lock that belongs to the worker (or thread) that locked it, first come first served.
+ * A lock that belongs to the worker (or thread) that has locked it; first come, first served.
  */
 typedef struct ums_mutex ums_mutex;
 
@@ -132,7 +132,7 @@ typedef struct ums_node ums_node;
 typedef struct ums_pending ums_pending;
 
 /**
- * A semaphore, first come first served.
+ * A semaphore; first come, first served.
  */
 typedef struct ums_semaphore ums_semaphore;
 
@@ -153,7 +153,8 @@ typedef struct ums_user ums_user;
 typedef void *(*ums_function)(void *arg);
 
 /**
- * The options of a node. Set `size` to sizeof(ums_options) and the rest to zero for the defaults.
+ * The options of a node. Set `size` to sizeof(ums_options), and all other fields to zero for the
+ * defaults.
  */
 typedef struct ums_options {
     /**
@@ -169,7 +170,7 @@ typedef struct ums_options {
      */
     size_t max_workers;
     /**
-     * Number of workers that each scheduler keeps however long they are idle; 0: one.
+     * Number of workers that each scheduler keeps, however long they are idle; 0: one.
      */
     size_t min_workers;
     /**
@@ -182,7 +183,8 @@ typedef struct ums_options {
      */
     size_t stack_size;
     /**
-     * Maximum number of workers of one scheduler that may be preemptive at once; 0: no limit.
+     * Maximum number of workers of one scheduler that may be preemptive at the same time; 0: no
+     * limit.
      */
     size_t preemptive_limit;
     /**
@@ -210,7 +212,8 @@ typedef struct ums_options {
      */
     uint32_t io;
     /**
-     * UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED, or-ed.
+     * UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED, combined with
+     * |.
      */
     uint32_t flags;
 } ums_options;
@@ -220,11 +223,12 @@ typedef struct ums_options {
  */
 typedef struct ums_shutdown_report {
     /**
-     * Requests that had not ended when the grace time was over and were cancelled.
+     * The number of requests that had not ended when the grace time was over, and were cancelled.
      */
     size_t cancelled;
     /**
-     * Workers that could not be ended; their threads and stacks are leaked on purpose.
+     * The number of workers that could not be ended. Their threads and stacks are leaked on
+     * purpose.
      */
     size_t left;
 } ums_shutdown_report;
@@ -242,8 +246,9 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns the sentence of the calling thread's last failed call; empty when none has failed. It is
- * good until the next call that fails on the same thread; workers that are fibers share a thread.
+ * Returns the sentence of the calling thread's last failed call, or an empty text if none has
+ * failed. It is valid until the next call that fails on the same thread. Workers that are fibers
+ * share a thread.
  */
 const char *ums_last_error(void);
 
@@ -289,14 +294,14 @@ bool ums_task_is_finished(const struct ums_task *task);
 uint64_t ums_task_request_id(const struct ums_task *task);
 
 /**
- * Builds a node and starts its schedulers. `options` may be NULL: all defaults.
+ * Builds a node and starts its schedulers. If `options` is NULL, all options have their defaults.
  */
 int ums_node_new(const struct ums_options *options, struct ums_node **node);
 
 /**
- * Shuts the node down in order: takes no more work, lets running requests finish during the grace
- * time, cancels the others, ends every worker. `report` may be NULL. On a worker: -EDEADLK. A
- * second call does nothing.
+ * Shuts the node down in this order: accepts no more work, lets running requests finish during the
+ * grace time, cancels the others, and ends every worker. `report` may be NULL. On a worker:
+ * -EDEADLK. A second call has no effect.
  */
 int ums_node_shutdown(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 
@@ -308,24 +313,25 @@ int ums_node_shutdown(struct ums_node *node, uint64_t grace_ns, struct ums_shutd
 int ums_node_free(struct ums_node *node);
 
 /**
- * Returns how many schedulers it has; 0 for a bad pointer.
+ * Returns the number of its schedulers; 0 for a bad pointer.
  */
 size_t ums_node_scheduler_count(const struct ums_node *node);
 
 /**
- * Runs the function on a worker and waits for its result: the way in from a plain thread.
- * `result` may be NULL. -ENODATA: the node was shut down before the function began.
+ * Runs the function on a worker and waits for its result. This is how a plain thread calls code on
+ * a worker. `result` may be NULL. -ENODATA: the node was shut down before the function began.
  */
 int ums_node_run(struct ums_node *node, ums_function function, void *arg, void **result);
 
 /**
- * Queues a task on the least loaded scheduler, or, on a worker, on its own. `task` may be NULL:
- * then it runs detached. -EAGAIN: the work queue is full. -ESHUTDOWN: no more work is taken.
+ * Queues a task: on the least loaded scheduler, or, if the caller is a worker, on its own
+ * scheduler. `task` may be NULL; then the task runs detached. -EAGAIN: the work queue is full.
+ * -ESHUTDOWN: the node accepts no more work.
  */
 int ums_node_spawn(struct ums_node *node, ums_function function, void *arg, struct ums_task **task);
 
 /**
- * As ums_node_spawn, on this scheduler; no other takes the task from there.
+ * Like ums_node_spawn, on this scheduler. No other scheduler takes the task from it.
  */
 int ums_node_spawn_on(struct ums_node *node,
                       size_t scheduler_number,
@@ -334,8 +340,8 @@ int ums_node_spawn_on(struct ums_node *node,
                       struct ums_task **task);
 
 /**
- * Queues a task on the hidden scheduler of this name, whose workers are threads: for work that
- * should not delay the others. It is created at its first use, with at most
+ * Queues a task on the hidden scheduler with this name, whose workers are threads. It is for work
+ * that should not delay the other schedulers. It is created at its first use, with at most
  * `max_workers` workers (0: as many as a node for one processor).
  */
 int ums_node_spawn_hidden(struct ums_node *node,
@@ -352,8 +358,8 @@ int ums_node_spawn_hidden(struct ums_node *node,
 int ums_node_cancel(struct ums_node *node, uint64_t user);
 
 /**
- * Takes a scheduler out of service for new work, or puts it back. -EBUSY: it is the last one
- * online.
+ * Takes a scheduler out of service for new work, or returns it to service. -EBUSY: it is the last
+ * scheduler online.
  */
 int ums_node_set_online(struct ums_node *node, size_t scheduler_number, bool online);
 
@@ -363,24 +369,24 @@ int ums_node_set_online(struct ums_node *node, size_t scheduler_number, bool onl
 int ums_user_new(struct ums_node *node, struct ums_user **user);
 
 /**
- * Ends the user's association with its scheduler and frees it; requests that it enqueued are
- * carried out nevertheless. NULL is allowed.
+ * Frees the user, which leaves its scheduler. Requests that it has enqueued are still carried out.
+ * NULL is allowed.
  */
 int ums_user_free(struct ums_user *user);
 
 /**
- * Returns its number, which no other user of the process has; 0 for a bad pointer.
+ * Returns the user's number, which no other user of the process has; 0 for a bad pointer.
  */
 uint64_t ums_user_id(const struct ums_user *user);
 
 /**
- * Returns the number of the scheduler it prefers, or a negative errno.
+ * Returns the number of the user's preferred scheduler, or a negative errno.
  */
 int ums_user_scheduler(const struct ums_user *user);
 
 /**
- * Enqueues a work request of the user. `task` may be NULL: then it runs detached.
- * -EAGAIN: the work queue is full. -ESHUTDOWN: the node takes no more work.
+ * Enqueues a work request of the user. `task` may be NULL; then the request runs detached.
+ * -EAGAIN: the work queue is full. -ESHUTDOWN: the node accepts no more work.
  */
 int ums_user_enqueue(struct ums_user *user,
                      ums_function function,
@@ -388,18 +394,19 @@ int ums_user_enqueue(struct ums_user *user,
                      struct ums_task **task);
 
 /**
- * Records that the user holds something that others may wait for, so that its requests never wait
- * for a worker. Holds nest.
+ * Records that the user holds something that others may wait for. Until ums_user_release its
+ * requests never wait for a worker. Holds are counted.
  */
 int ums_user_hold(struct ums_user *user);
 
 /**
- * Ends one ums_user_hold. -EPERM: there is none.
+ * Ends the effect of one ums_user_hold. -EPERM: there is none.
  */
 int ums_user_release(struct ums_user *user);
 
 /**
- * Cancels the request that the user enqueued last. -ESRCH: it has ended, or there was none.
+ * Cancels the request that the user enqueued last. -ESRCH: the request has ended, or there was
+ * none.
  */
 int ums_user_cancel(struct ums_user *user);
 
@@ -409,46 +416,48 @@ int ums_user_cancel(struct ums_user *user);
 bool ums_user_is_busy(const struct ums_user *user);
 
 /**
- * Gives the other workers of this scheduler a turn; on a plain thread, other threads.
+ * Lets the other workers of this scheduler run. On a plain thread, lets other threads run.
  */
 void ums_yield(void);
 
 /**
- * Yields if the caller has run for 4 ms since it was last switched to. Returns true if it did.
+ * Yields if the caller has run for 4 ms since it was last switched to. Returns true if it has
+ * yielded.
  */
 bool ums_yield_if_due(void);
 
 /**
- * For long loops: yields if that is due, and returns -ECANCELED if the work request was cancelled.
+ * For long loops: yields if the caller's 4 ms are used up. -ECANCELED: the work request was
+ * cancelled.
  */
 int ums_checkpoint(void);
 
 /**
- * Returns true if the work request that the caller carries out was cancelled. False on a plain
- * thread.
+ * Returns true if the caller's work request was cancelled. Returns false on a plain thread.
  */
 bool ums_is_cancelled(void);
 
 /**
- * Waits for this long; other workers run meanwhile. -ECANCELED: the request was cancelled.
+ * Waits for this long. Other workers run meanwhile. -ECANCELED: the work request was cancelled.
  */
 int ums_sleep(uint64_t ns);
 
 /**
- * Returns true if the caller is a worker that runs on its scheduler now.
+ * Returns true if the caller is a worker that runs on its scheduler at this moment.
  */
 bool ums_is_worker(void);
 
 /**
- * Returns the number of the caller's scheduler. -EPERM on a plain thread and while preemptive.
+ * Returns the number of the caller's scheduler. -EPERM: the caller is a plain thread, or
+ * preemptive.
  */
 int ums_scheduler_id(void);
 
 /**
- * Runs external code that may block or run long without holding up the scheduler: others run on it
- * meanwhile. `reason` names the kind of call in statistics, NULL is PREEMPTIVE_EXTERNAL; a process
- * can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
- * may be NULL. On a plain thread the function is just called.
+ * Runs external code that may block or run for a long time. Other workers run on the scheduler
+ * meanwhile. `reason` names the kind of call in statistics; NULL means PREEMPTIVE_EXTERNAL. A
+ * process can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread.
+ * `result` may be NULL. On a plain thread the function is called directly.
  */
 int ums_go_preemptive(const char *reason, ums_function function, void *arg, void **result);
 
@@ -458,12 +467,12 @@ int ums_go_preemptive(const char *reason, ums_function function, void *arg, void
 int ums_mutex_new(struct ums_mutex **mutex);
 
 /**
- * Frees it; NULL is allowed. -EBUSY: it is locked.
+ * Frees it. NULL is allowed. -EBUSY: it is locked.
  */
 int ums_mutex_free(struct ums_mutex *mutex);
 
 /**
- * Locks it within this time. -EDEADLK: the caller has locked it already.
+ * Locks it, waiting for at most this long. -EDEADLK: the caller has locked it already.
  */
 int ums_mutex_lock(struct ums_mutex *mutex, uint64_t timeout_ns);
 
@@ -478,13 +487,14 @@ int ums_mutex_unlock(struct ums_mutex *mutex);
 int ums_condvar_new(struct ums_condvar **condvar);
 
 /**
- * Frees it; NULL is allowed. -EBUSY: it has waiters.
+ * Frees it. NULL is allowed. -EBUSY: it has waiters.
  */
 int ums_condvar_free(struct ums_condvar *condvar);
 
 /**
- * Unlocks the mutex, waits to be notified, and locks it again, also on -ETIMEDOUT and -ECANCELED.
- * The condition may have changed meanwhile: check it again. -EPERM: the caller has not locked it.
+ * Unlocks the mutex, waits for a notification, and locks the mutex again, even if it returns
+ * -ETIMEDOUT or -ECANCELED. The condition may have changed meanwhile, so check it again. -EPERM:
+ * the caller has not locked the mutex.
  */
 int ums_condvar_wait(struct ums_condvar *condvar, struct ums_mutex *mutex, uint64_t timeout_ns);
 
@@ -499,13 +509,13 @@ int ums_condvar_notify_one(struct ums_condvar *condvar);
 int ums_condvar_notify_all(struct ums_condvar *condvar);
 
 /**
- * Creates an event. A manual one stays set until it is reset; an automatic one lets one waiter
- * through for each time it is set.
+ * Creates an event. A manual event stays set until it is reset. An automatic event lets one waiter
+ * continue each time it is set.
  */
 int ums_event_new(bool manual, bool is_set, struct ums_event **event);
 
 /**
- * Frees it; NULL is allowed. -EBUSY: it has waiters.
+ * Frees it. NULL is allowed. -EBUSY: it has waiters.
  */
 int ums_event_free(struct ums_event *event);
 
@@ -525,7 +535,7 @@ int ums_event_reset(struct ums_event *event);
 bool ums_event_is_set(const struct ums_event *event);
 
 /**
- * Waits until it is set, for at most this long.
+ * Waits until the event is set, for at most this long.
  */
 int ums_event_wait(struct ums_event *event, uint64_t timeout_ns);
 
@@ -535,18 +545,18 @@ int ums_event_wait(struct ums_event *event, uint64_t timeout_ns);
 int ums_semaphore_new(size_t permits, struct ums_semaphore **semaphore);
 
 /**
- * Frees it; NULL is allowed. -EBUSY: it has waiters.
+ * Frees it. NULL is allowed. -EBUSY: it has waiters.
  */
 int ums_semaphore_free(struct ums_semaphore *semaphore);
 
 /**
- * Takes one permit within this time.
+ * Acquires one permit, waiting for at most this long.
  */
 int ums_semaphore_acquire(struct ums_semaphore *semaphore, uint64_t timeout_ns);
 
 /**
- * Releases permits, which another worker may have taken. -EOVERFLOW: there would be more than half
- * of SIZE_MAX.
+ * Releases permits. Another worker may have acquired them. -EOVERFLOW: the semaphore would have
+ * more than SIZE_MAX / 2 permits.
  */
 int ums_semaphore_release(struct ums_semaphore *semaphore, size_t permits);
 
@@ -660,15 +670,15 @@ int ums_accept(int fd, uint64_t timeout_ns);
 int ums_connect(int fd, const struct sockaddr *addr, socklen_t len, uint64_t timeout_ns);
 
 /**
- * Returns the statistics of the original: a header, then name and value in each line. The text is
- * the caller's, to be freed by ums_text_free.
+ * Stores the statistics of the original as text: a header, then a name and a value on each line.
+ * The caller frees the text with ums_text_free.
  */
 int ums_node_stats_text(const struct ums_node *node, char **text);
 
 /**
- * Returns all statistics of the node, as a JSON object with an array of objects for each
- * table: ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others.
- * The caller frees the text with ums_text_free.
+ * Stores all statistics of the node as JSON: an object with an array for each table
+ * (ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others); an
+ * array has an object for each row. The caller frees the text with ums_text_free.
  */
 int ums_node_stats_json(const struct ums_node *node, char **text);
 

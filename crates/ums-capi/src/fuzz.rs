@@ -1,11 +1,10 @@
-//! Fuzzing of the C interface, as a function of bytes.
+//! Fuzzing of the C interface: calls are made from bytes.
 //!
-//! The bytes choose calls and their arguments: an object of the right kind, of another kind, a
-//! freed one, or NULL. A model, a map from each pointer to the object that should be behind it,
-//! says what each call must return. The calls come from a plain thread and never wait.
+//! The bytes choose calls and their arguments: an object of the right kind, an object of another
+//! kind, a freed object, or NULL. A model, a map from each pointer to the object that should be
+//! behind it, says what each call must return. The calls come from a plain thread and never wait.
 //!
-//! Not part of the library: the module exists in tests, and with the feature
-//! `fuzz`.
+//! The module is not part of the library: it exists only in tests and with the feature `fuzz`.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -39,15 +38,16 @@ fn kind(object: Object) -> usize {
     }
 }
 
-/// A pointer, whatever it points at.
+/// A pointer to any kind of object.
 type Pointer = Handle<ums_mutex>;
 
-/// Every pointer that was ever returned by its address, its kind, and the object behind it now.
+/// For each pointer that was ever returned, by its address: the pointer, its kind, and the object
+/// that is behind it now.
 #[derive(Default)]
 struct Model(BTreeMap<usize, (Pointer, usize, Option<Object>)>);
 
 impl Model {
-    /// Returns some pointer, often of that kind.
+    /// Returns a random pointer. Often it is of this kind.
     fn choose(&self, bytes: &mut Unstructured<'_>, wanted: usize) -> Result<Pointer> {
         let fits = |kind: usize, any: bool| any || kind == wanted;
         let any = bytes.ratio(1, 8)?;
@@ -57,11 +57,12 @@ impl Model {
         if null { Ok(Handle::none()) } else { Ok(*bytes.choose(&all)?) }
     }
 
-    /// Returns what a call of that kind finds there, or the error that says why it finds nothing.
+    /// Returns the object that a call of this kind finds there, or the error that the call must
+    /// return.
     fn find(&mut self, at: Pointer, wanted: usize) -> std::result::Result<&mut Object, c_int> {
         match self.0.get_mut(&at.address()) {
             Some((_, kind, Some(object))) if *kind == wanted => Ok(object),
-            // It was freed, or is of another kind.
+            // The object was freed, or is of another kind.
             Some(_) => Err(-EBADF),
             None => Err(-EINVAL),
         }
@@ -75,14 +76,14 @@ impl Model {
     }
 }
 
-/// Calls the C interface. One sequence at a time: the model has the process's slots for objects to
-/// itself.
+/// Calls the C interface. One sequence runs at a time, because the model describes all slots of the
+/// process.
 pub fn calls(bytes: &[u8]) {
     static ALONE: Lock<()> = Lock::new(());
     let _alone = ALONE.lock();
     let mut model = Model::default();
     let _ = calls_of(&mut Unstructured::new(bytes), &mut model);
-    // Whatever happened, every object can be freed.
+    // At the end every object can be freed, whatever happened before.
     let all: Vec<_> =
         model.0.values().filter_map(|(at, _, object)| Some((*at, (*object)?))).collect();
     for (at, object) in all {

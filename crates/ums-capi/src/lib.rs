@@ -2,18 +2,19 @@
 //!
 //! * `ums.h`, the *native* interface to the cooperative scheduler: node, users, tasks, waits, I/O
 //!   requests with completion routines, statistics. docs/c-api.md is its manual.
-//! * `windows/windows.h`: User-Mode Scheduling of Windows 7, and the Win32 calls around it,
-//!   so that programs written for it compile for Linux unchanged. docs/windows-c.md says what
+//! * `windows/windows.h`: User-Mode Scheduling of Windows 7, and the Win32 calls around it.
+//!   Programs that were written for it compile for Linux unchanged. docs/windows-c.md says what
 //!   differs.
 //!
 //! Two rules hold for every function here. No panic leaves it: a panic becomes an error code. And
-//! what can be checked is checked: NULL, a pointer to the wrong kind of object, an object that was
-//! freed.
+//! everything that can be checked is checked: NULL, a pointer to the wrong kind of object, an
+//! object that was freed.
 //!
-//! The header asks the caller, for all functions: pointers are NULL or valid for what is said of
-//! them, opaque ones came from this library, and a callback may be called with its argument on any
-//! worker's thread. So `caller` has types for them, and most functions are safe. Those that are not
-//! carry no `# Safety` section each: C has no `unsafe`, and the header says it.
+//! The header requires of the caller, for all functions: a pointer is NULL or valid for its
+//! documented use, an opaque pointer came from this library, and a callback may be called with its
+//! argument on any worker's thread. `caller` has types that express these requirements, so most
+//! functions are safe. The unsafe functions have no `# Safety` section each, because C has no
+//! `unsafe` and the header states the requirements.
 
 #![allow(clippy::missing_safety_doc)]
 #![allow(non_camel_case_types, clippy::upper_case_acronyms)] // The names are those of the header.
@@ -26,7 +27,8 @@ mod win32;
 #[doc(hidden)]
 pub mod fuzz;
 
-// A C worker's calls that block let others run, as a Rust worker's do. On a thread that is no
-// worker they read two thread-locals and call the C library's own function.
+// With this, a C worker's blocking calls let other workers run, as a Rust worker's do. On a thread
+// that is no worker, such a call reads two thread-locals and then calls the C library's own
+// function.
 #[cfg(feature = "interpose")]
 ums::interpose!();

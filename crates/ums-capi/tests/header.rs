@@ -1,12 +1,12 @@
-//! The header that is kept says what the sources say.
+//! The file `ums.h` agrees with the sources.
 //!
-//! cbindgen writes `ums.h` anew from the sources; a difference fails. `UMS_BLESS=1` keeps the new
-//! one. It reads a copy of the sources in which the types of pointers, such as `Out<T>`, are the
-//! plain pointers that they are to C.
+//! cbindgen generates `ums.h` from the sources, and the test fails if the file differs. With
+//! `UMS_BLESS=1` the test replaces the file. cbindgen reads a copy of the sources in which pointer
+//! types such as `Out<T>` are replaced by the plain pointers that C passes.
 
 use std::path::Path;
 
-/// Types of parameters in the sources, and what they are to C.
+/// Types of parameters in the sources, and the C types that replace them.
 const PLAIN: [(&str, &str); 9] = [
     ("Out<", "*mut "),
     ("In<", "*const "),
@@ -42,7 +42,7 @@ fn plain(sources: &str) -> String {
     text
 }
 
-/// Returns where the `>` is that closes a `<` before this text.
+/// Returns the position of the `>` that closes a `<` in front of this text.
 fn closing(text: &str) -> usize {
     let mut depth = 1;
     for (at, c) in text.char_indices() {

@@ -1,5 +1,5 @@
-//! The native interface from C and C++, on threads and on fibers: each program of `tests/c` checks
-//! one subject and ends with an error where something is not as `ums.h` says.
+//! The native interface from C and C++, with thread workers and with fiber workers. Each program in
+//! `tests/c` checks one subject, and fails if something differs from what `ums.h` says.
 
 mod common;
 

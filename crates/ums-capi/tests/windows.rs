@@ -1,4 +1,4 @@
-//! Programs for Windows, compiled against the headers for Linux and run.
+//! Programs that were written for Windows are compiled with this crate's headers and run on Linux.
 
 mod common;
 
@@ -68,7 +68,8 @@ fn many_workers_come_and_go_and_leave_nothing_behind() {
     run("ums_many.c", &[]);
 }
 
-/// Without perf events, by calls alone: `libums` defines the C library's blocking functions.
+/// Without perf events, only interposed calls are noticed: `libums` defines the C library's
+/// blocking functions.
 #[test]
 fn interposed_calls_are_enough_to_notice_and_gate() {
     let workshop = Workshop::new();
@@ -80,7 +81,7 @@ fn interposed_calls_are_enough_to_notice_and_gate() {
     }
 }
 
-/// The same programs, unchanged, with workers that are executed in user mode.
+/// Runs the same programs, unchanged, with workers that are executed in user mode.
 #[test]
 fn workers_with_their_own_context_are_like_others() {
     let workshop = Workshop::new();

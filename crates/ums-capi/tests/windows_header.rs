@@ -1,14 +1,14 @@
-//! The Windows headers and the sources agree: the same functions, with the same number of
-//! parameters, each and the result as wide on both sides.
+//! The Windows headers and the sources agree: they have the same functions, with the same number of
+//! parameters, and the result and each parameter have the same width on both sides.
 //!
-//! The headers are written by hand, because their text is what programs for Windows expect. The
-//! functions of the sources are found by their text, too; what looks different from all others is a
-//! failure, and not left out.
+//! The headers are written by hand, because programs for Windows expect their exact text. This test
+//! finds the functions in the sources by searching the text. If it cannot read a declaration, it
+//! fails.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Bytes of the result and of each parameter.
+/// The sizes in bytes of the result and of each parameter.
 type Shape = Vec<usize>;
 
 fn read(path: &str) -> String {
@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The parameters between these parentheses; commas inside other parentheses do not count.
+/// Returns the parameters in this list. Commas inside other brackets do not separate parameters.
 fn split(list: &str) -> Vec<String> {
     let (mut depth, mut parts) = (0, vec![String::new()]);
     for c in list.chars() {
@@ -33,7 +33,8 @@ fn split(list: &str) -> Vec<String> {
     parts.filter(|part| !part.is_empty() && part != "void").collect()
 }
 
-/// The text up to the parenthesis that closes the one before it, and what is behind.
+/// Returns the text up to the parenthesis that closes the one in front of it, and the text after
+/// that.
 fn inside(text: &str) -> (&str, &str) {
     let mut depth = 1;
     for (at, c) in text.char_indices() {

@@ -1,11 +1,11 @@
 //! Errors: a negative errno for the program, and a sentence for people.
 //!
-//! Every function of `ums.h` that can fail does its work inside [`guard`]. So a panic, which would
-//! be undefined behaviour in a C caller, ends here as `-ENOTRECOVERABLE`, and each failure leaves
-//! its sentence where [`ums_last_error`] finds it.
+//! Every function of `ums.h` that can fail does its work inside [`guard`]. A panic would be
+//! undefined behaviour in a C caller, so `guard` turns it into `-ENOTRECOVERABLE`. `guard` also
+//! stores the sentence of each failure, which [`ums_last_error`] returns.
 //!
-//! The sentence is kept for each thread. Fiber workers share a thread: read it before the next
-//! wait.
+//! One sentence is stored for each thread. Fiber workers share a thread, so a worker must read its
+//! sentence before its next wait.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use ums::node::EnqueueError;
 use ums::task::JoinError;
 use ums::{BuildError, WaitError};
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub struct Fault {
     errno: c_int,
@@ -25,12 +25,12 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Returns a fault with this error number (positive) and sentence.
+    /// Returns a fault with this error number, which is positive, and this sentence.
     pub fn new(errno: c_int, text: impl Into<Cow<'static, str>>) -> Fault {
         Fault { errno, text: text.into() }
     }
 
-    /// Returns the fault of a parameter that must not be NULL.
+    /// Returns the fault for a parameter that must not be NULL.
     pub fn null(what: &'static str) -> Fault {
         Fault::new(libc::EINVAL, format!("{what} is NULL"))
     }
@@ -94,7 +94,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a function's work; returns its result, or the negative error number.
+/// Runs a function's work. Returns its result, or the negative error number.
 pub fn guard(work: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
@@ -108,7 +108,7 @@ pub fn guard(work: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
     })
 }
 
-/// As [`guard`], for functions that answer a question; returns `otherwise` if that fails.
+/// Like [`guard`], for functions that return a value. Returns `otherwise` if the work fails.
 pub fn answer<T>(otherwise: T, work: impl FnOnce() -> Result<T, Fault>) -> T {
     let mut given = None;
     guard(|| {
@@ -120,12 +120,13 @@ pub fn answer<T>(otherwise: T, work: impl FnOnce() -> Result<T, Fault>) -> T {
 
 fn remember(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // While a thread ends there is no place to keep it, and no code that reads it.
+    // While a thread ends, the sentence cannot be stored, and no code would read it.
     let _ = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 
-/// Returns the sentence of the calling thread's last failed call; empty when none has failed. It is
-/// good until the next call that fails on the same thread; workers that are fibers share a thread.
+/// Returns the sentence of the calling thread's last failed call, or an empty text if none has
+/// failed. It is valid until the next call that fails on the same thread. Workers that are fibers
+/// share a thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())

@@ -1,13 +1,13 @@
 //! `ums.h`: the cooperative scheduler for C.
 //!
 //! ```text
-//!   fault    errors: a negative errno and a sentence; no panic passes it
-//!   object   what is behind an opaque pointer: alive, of the right kind, not in use when freed
+//!   fault    errors: a negative errno and a sentence; no panic reaches C
+//!   object   the object behind an opaque pointer: alive, of the right kind, not freed while in use
 //!   options, node, task, user, worker, sync, io, stats       the functions, by subject
 //! ```
 //!
-//! An exported name counts as unsafe code, so the lint is off here for the whole folder. Only
-//! `object` and `io` have more; what C passes to the others are types of `caller`.
+//! An exported name counts as unsafe code, so the lint is off for the whole folder. Only `object`
+//! and `io` contain other unsafe code. The other files receive C's arguments as types of `caller`.
 
 #![allow(unsafe_code)] // Exported names.
 

@@ -1,4 +1,4 @@
-//! The node: building it from options, giving it work, shutting it down.
+//! The node: building it from options, giving it work, and shutting it down.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ objects! {
     ums_node = b"ums node": Owned;
 }
 
-/// What is behind a node pointer.
+/// The object behind a node pointer.
 pub struct Owned {
     pub(super) node: Node,
     was_shut_down: AtomicBool,
@@ -32,13 +32,14 @@ pub struct Owned {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ums_shutdown_report {
-    /// Requests that had not ended when the grace time was over and were cancelled.
+    /// The number of requests that had not ended when the grace time was over, and were cancelled.
     pub cancelled: usize,
-    /// Workers that could not be ended; their threads and stacks are leaked on purpose.
+    /// The number of workers that could not be ended. Their threads and stacks are leaked on
+    /// purpose.
     pub left: usize,
 }
 
-/// Returns the scheduler with this number, or the fault that there is none.
+/// Returns the number if there is such a scheduler, otherwise a fault.
 fn scheduler(owned: &Ref<ums_node>, number: usize) -> Result<usize, Fault> {
     let count = owned.node.scheduler_count();
     let none = || Fault::new(libc::EINVAL, format!("scheduler {number} of {count}"));
@@ -50,7 +51,7 @@ fn not_on_a_worker(what: &str) -> Result<(), Fault> {
     if ums::worker::is_worker() { Err(Fault::new(libc::EDEADLK, text())) } else { Ok(()) }
 }
 
-/// Builds a node and starts its schedulers. `options` may be NULL: all defaults.
+/// Builds a node and starts its schedulers. If `options` is NULL, all options have their defaults.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_new(
     options: In<'_, ums_options>,
@@ -67,9 +68,9 @@ pub extern "C" fn ums_node_new(
     })
 }
 
-/// Shuts the node down in order: takes no more work, lets running requests finish during the grace
-/// time, cancels the others, ends every worker. `report` may be NULL. On a worker: -EDEADLK. A
-/// second call does nothing.
+/// Shuts the node down in this order: accepts no more work, lets running requests finish during the
+/// grace time, cancels the others, and ends every worker. `report` may be NULL. On a worker:
+/// -EDEADLK. A second call has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_shutdown(
     node: Handle<ums_node>,
@@ -105,14 +106,14 @@ pub extern "C" fn ums_node_free(node: Handle<ums_node>) -> c_int {
     })
 }
 
-/// Returns how many schedulers it has; 0 for a bad pointer.
+/// Returns the number of its schedulers; 0 for a bad pointer.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_scheduler_count(node: ConstHandle<ums_node>) -> usize {
     answer(0, || Ok(object::get(node)?.node.scheduler_count()))
 }
 
-/// Runs the function on a worker and waits for its result: the way in from a plain thread.
-/// `result` may be NULL. -ENODATA: the node was shut down before the function began.
+/// Runs the function on a worker and waits for its result. This is how a plain thread calls code on
+/// a worker. `result` may be NULL. -ENODATA: the node was shut down before the function began.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_run(
     node: Handle<ums_node>,
@@ -130,8 +131,9 @@ pub extern "C" fn ums_node_run(
     })
 }
 
-/// Queues a task on the least loaded scheduler, or, on a worker, on its own. `task` may be NULL:
-/// then it runs detached. -EAGAIN: the work queue is full. -ESHUTDOWN: no more work is taken.
+/// Queues a task: on the least loaded scheduler, or, if the caller is a worker, on its own
+/// scheduler. `task` may be NULL; then the task runs detached. -EAGAIN: the work queue is full.
+/// -ESHUTDOWN: the node accepts no more work.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_spawn(
     node: Handle<ums_node>,
@@ -147,7 +149,7 @@ pub extern "C" fn ums_node_spawn(
     })
 }
 
-/// As ums_node_spawn, on this scheduler; no other takes the task from there.
+/// Like ums_node_spawn, on this scheduler. No other scheduler takes the task from it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_spawn_on(
     node: Handle<ums_node>,
@@ -166,8 +168,8 @@ pub extern "C" fn ums_node_spawn_on(
     })
 }
 
-/// Queues a task on the hidden scheduler of this name, whose workers are threads: for work that
-/// should not delay the others. It is created at its first use, with at most
+/// Queues a task on the hidden scheduler with this name, whose workers are threads. It is for work
+/// that should not delay the other schedulers. It is created at its first use, with at most
 /// `max_workers` workers (0: as many as a node for one processor).
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_spawn_hidden(
@@ -202,8 +204,8 @@ pub extern "C" fn ums_node_cancel(node: Handle<ums_node>, user: u64) -> c_int {
     })
 }
 
-/// Takes a scheduler out of service for new work, or puts it back. -EBUSY: it is the last one
-/// online.
+/// Takes a scheduler out of service for new work, or returns it to service. -EBUSY: it is the last
+/// scheduler online.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_set_online(
     node: Handle<ums_node>,
@@ -218,7 +220,7 @@ pub extern "C" fn ums_node_set_online(
     })
 }
 
-/// Returns a string of the caller's; `None` for NULL.
+/// Returns the string that the caller passed; `None` for NULL.
 pub(super) fn text<'a>(given: &'a Text<'_>, what: &str) -> Result<Option<&'a str>, Fault> {
     let not = |_| Fault::new(libc::EILSEQ, format!("{what} is not UTF-8"));
     given.get().transpose().map_err(not)

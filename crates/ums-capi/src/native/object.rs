@@ -1,22 +1,25 @@
 //! The object behind an opaque pointer of `ums.h`.
 //!
-//! A pointer points at a *slot*: the kind of object it is for, whether it has one, how many
-//! calls use it at this moment, and the object.
+//! A pointer points at a *slot*. A slot has the kind of object that it is for, a flag that says
+//! whether there is an object, the number of calls that use the object at this moment, and the
+//! object.
 //!
 //! ```text
-//!   state word      | meaning                                   | enter    | free
+//!   state word      | meaning                                   | a call   | free
 //!   0               | no object                                 | EBADF    | EBADF
 //!   LIVE + n        | an object, n calls use it                 | LIVE+n+1 | 0 if n = 0, or EBUSY
-//!   n (without LIVE)| freed; the last call under way ends it    | EBADF    | EBADF
+//!   n (without LIVE)| freed; the last of n calls drops it       | EBADF    | EBADF
 //! ```
 //!
-//! This file has unsafe code because it follows pointers that C kept. How it keeps its invariants:
+//! Unsafe code, because this file follows pointers that C has stored. It keeps its invariants as
+//! follows:
 //!
-//! * Type Stable: a slot is never given back to the allocator, only used again for the same kind.
-//!   So a stale pointer reads live memory, and is recognised; only a slot that was used again
-//!   meanwhile is not recognised, and then has an object of the same kind.
+//! * Type Stable: a slot is never returned to the allocator, only used again for the same kind. So
+//!   a call with a stale pointer reads live memory, and recognises that the object was freed. A
+//!   slot that has been used again meanwhile is not recognised; then the call uses the new object,
+//!   which is of the same kind.
 //! * Held: the object is written and dropped only by the thread that found the count at 0 without
-//!   LIVE, and read only by a counted call.
+//!   LIVE, and it is read only by a call that is counted.
 
 #![allow(unsafe_code)]
 
@@ -30,8 +33,8 @@ use ums::pool::{Member, Pool, Pooled};
 
 const LIVE: u64 = 1 << 63;
 
-/// An opaque pointer of the header: NULL, or one that [`make`] has returned, maybe for another kind
-/// of object. Only [`make`] and C callers make one.
+/// An opaque pointer of the header: NULL, or a pointer that [`make`] has returned, perhaps for
+/// another kind of object. Only [`make`] and C callers create values of this type.
 #[repr(transparent)]
 pub struct Handle<O>(*const O);
 
@@ -65,25 +68,25 @@ impl<O> Handle<O> {
         self.0.addr()
     }
 
-    /// Returns the same pointer, as one to another kind of object.
+    /// Returns the same pointer with the type of another kind of object.
     pub fn cast<P>(self) -> Handle<P> {
         Handle(self.0.cast())
     }
 }
 
-/// A kind of object, named by the opaque type that stands for it in the header.
+/// A kind of object, implemented by the opaque type that names it in the header.
 pub trait Object: 'static {
     /// The type of the object.
     type Value: Send + Sync + 'static;
-    /// A number that no other kind has, and that is unlikely elsewhere in memory.
+    /// A number that no other kind has, and that is unlikely to occur elsewhere in memory.
     const KIND: u64;
     /// Its name in error sentences.
     const NAME: &'static str;
-    /// Returns its slots.
+    /// Returns the pool of its slots.
     fn pool() -> &'static Pool<Slot<Self::Value>>;
 }
 
-/// The place of an object. The kind comes first, in every slot.
+/// A slot: the memory of one object. In every slot the kind is the first field.
 #[repr(C)]
 pub struct Slot<T: 'static> {
     kind: u64,
@@ -92,7 +95,7 @@ pub struct Slot<T: 'static> {
     member: Member<Slot<T>>,
 }
 
-// SAFETY: Held: the value is shared as `&T`, and moved in and out by one thread at a time.
+// SAFETY: Held: the value is shared as `&T`, and only one thread at a time moves it in or out.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
 impl<T: Send + Sync> Pooled for Slot<T> {
@@ -120,7 +123,7 @@ macro_rules! objects {
 }
 pub(crate) use objects;
 
-/// An object in use.
+/// A counted use of an object.
 pub struct Ref<O: Object>(&'static Slot<O::Value>);
 
 impl<O: Object> Deref for Ref<O> {
@@ -134,7 +137,8 @@ impl<O: Object> Deref for Ref<O> {
 
 impl<O: Object> Drop for Ref<O> {
     fn drop(&mut self) {
-        // Release: this use is before the object's end. Acquire: this may be its end.
+        // Release: this use happens before the object is dropped. Acquire: this use may be the
+        // last, which drops the object.
         if self.0.state.fetch_sub(1, Ordering::AcqRel) == 1 {
             end::<O>(self.0);
         }
@@ -156,7 +160,7 @@ pub fn make<O: Object>(value: O::Value) -> Handle<O> {
     Handle(std::ptr::from_ref(slot).cast())
 }
 
-/// Returns the object behind a pointer, for the time of a call.
+/// Returns the object behind a pointer. The object is in use until the result is dropped.
 pub fn get<O: Object>(pointer: Handle<O>) -> Result<Ref<O>, Fault> {
     let slot = slot(pointer)?;
     let mut state = slot.state.load(Ordering::Relaxed);
@@ -177,7 +181,7 @@ pub fn get<O: Object>(pointer: Handle<O>) -> Result<Ref<O>, Fault> {
     }
 }
 
-/// Frees an object that no call uses, if `idle` allows it. Returns `EBUSY` otherwise.
+/// Frees an object. Returns `EBUSY` if another call uses the object, or if `idle` returns false.
 pub fn free<O: Object>(
     pointer: Handle<O>,
     idle: impl FnOnce(&O::Value) -> bool,
@@ -188,22 +192,22 @@ pub fn free<O: Object>(
         return Err(busy());
     }
     let slot = object.0;
-    // LIVE + 1: this is the only use. Without LIVE no other begins, and the end of this one ends
-    // it.
+    // LIVE + 1 means that this is the only use. Without LIVE no other use begins, and the end of
+    // this use drops the object.
     slot.state
         .compare_exchange(LIVE + 1, 1, Ordering::AcqRel, Ordering::Relaxed)
         .map_err(|state| if state & LIVE == 0 { gone::<O>() } else { busy() })?;
     Ok(())
 }
 
-/// Takes an object away from its pointer: from now on no call finds it. It is dropped with the last
-/// call that uses it, the latest when `object` is dropped.
+/// Separates an object from its pointer: from now on no call finds the object. It is dropped when
+/// the last call that uses it ends, and not before `object` is dropped.
 pub fn retire<O: Object>(object: &Ref<O>) {
     object.0.state.fetch_and(!LIVE, Ordering::AcqRel);
 }
 
 fn end<O: Object>(slot: &'static Slot<O::Value>) {
-    // SAFETY: Held: the count is 0 without LIVE, so this is the last use.
+    // SAFETY: Held: the count is 0 without LIVE, so no use is left.
     let value = unsafe { (*slot.value.get()).assume_init_read() };
     drop(value);
     O::pool().give_back(slot);
@@ -222,12 +226,12 @@ fn slot<O: Object>(Handle(pointer): Handle<O>) -> Result<&'static Slot<O::Value>
     if !pointer.cast::<Slot<O::Value>>().is_aligned() || !kind.is_aligned() {
         return Err(other());
     }
-    // SAFETY: C Caller, Type Stable: it came from `make` of some kind, and each slot begins with
-    // the kind.
+    // SAFETY: C Caller, Type Stable: the pointer came from `make` of some kind, and each slot
+    // begins with its kind.
     if unsafe { *kind } != O::KIND {
         return Err(other());
     }
-    // SAFETY: Type Stable: the kind says that it is such a slot.
+    // SAFETY: Type Stable: the kind shows that this is a slot of this type.
     Ok(unsafe { &*pointer.cast::<Slot<O::Value>>() })
 }
 

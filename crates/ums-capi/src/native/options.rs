@@ -1,7 +1,8 @@
 //! The options of a node, as a C structure in which zero means the default.
 //!
-//! The structure may grow. Its first field says how large the caller's is: a smaller one lacks the
-//! newer fields, which are then zero; in a larger one, the unknown fields must be zero.
+//! The structure may grow in later versions. Its first field states the size of the caller's
+//! structure. If that is smaller, the newer fields are missing and count as zero. If it is larger,
+//! the unknown fields must be zero.
 
 use std::mem::offset_of;
 use std::time::Duration;
@@ -14,23 +15,23 @@ use crate::caller::{self, In};
 
 /// Workers are threads: any code may run on them.
 pub const UMS_WORKERS_THREAD: u32 = 0;
-/// Workers are fibers: a switch costs nanoseconds, and code that runs on them must keep no
-/// thread-scoped state (thread-local variables, locks that belong to a thread) over a wait.
+/// Workers are fibers: a switch costs nanoseconds. Code that runs on them must keep no
+/// thread-scoped state (thread-local variables, locks that belong to a thread) across a wait.
 pub const UMS_WORKERS_FIBER: u32 = 1;
 
 /// A user's requests go to its scheduler unless that is much busier than the least loaded one.
 pub const UMS_PLACEMENT_HINTED: u32 = 0;
-/// A user stays forever on the scheduler that had the fewest users.
+/// A user stays for its whole life on the scheduler that had the fewest users when it was created.
 pub const UMS_PLACEMENT_CLASSIC: u32 = 1;
 /// Each request goes to the scheduler with the least load.
 pub const UMS_PLACEMENT_LEAST_LOADED: u32 = 2;
 
-/// Each request goes to its user's scheduler, whatever its load.
+/// Each request goes to its user's scheduler, whatever the load of that scheduler.
 pub const UMS_PLACEMENT_ALWAYS_PREFERRED: u32 = 3;
 
 /// The best I/O back end that the system allows.
 pub const UMS_IO_AUTO: u32 = 0;
-/// io_uring, or the node is not built.
+/// io_uring. If the system does not allow it, ums_node_new fails.
 pub const UMS_IO_URING: u32 = 1;
 /// epoll with file helpers.
 pub const UMS_IO_EPOLL: u32 = 2;
@@ -44,15 +45,16 @@ pub const UMS_CLASSIC: u32 = 1;
 pub const UMS_PIN: u32 = 2;
 /// Backs the stacks of fibers with memory when they are created.
 pub const UMS_PRECOMMIT_STACKS: u32 = 4;
-/// Writes no sentences to stderr about what the program's user can correct, such as a worker that
-/// does not yield. There is no thread that looks for such workers then.
+/// Writes no sentences to stderr about things that the program's user can correct, such as a worker
+/// that does not yield. Then there is also no thread that looks for such workers.
 pub const UMS_NO_WARNINGS: u32 = 8;
-/// Leaves the scheduler to a thread worker that is blocked in the kernel. Without this flag such a
-/// worker loses it after some 10 milliseconds, and the code after its block runs in parallel with
-/// the scheduler's other workers until its next call of this library.
+/// A thread worker that is blocked in the kernel keeps its scheduler. Without this flag such a
+/// worker loses the scheduler after some 10 milliseconds, and the code after its block runs in
+/// parallel with the scheduler's other workers until its next call of this library.
 pub const UMS_KEEP_BLOCKED: u32 = 16;
 
-/// The options of a node. Set `size` to sizeof(ums_options) and the rest to zero for the defaults.
+/// The options of a node. Set `size` to sizeof(ums_options), and all other fields to zero for the
+/// defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ums_options {
@@ -62,14 +64,15 @@ pub struct ums_options {
     pub schedulers: usize,
     /// Maximum number of workers; 0: as many as the computer has room for.
     pub max_workers: usize,
-    /// Number of workers that each scheduler keeps however long they are idle; 0: one.
+    /// Number of workers that each scheduler keeps, however long they are idle; 0: one.
     pub min_workers: usize,
     /// Number of requests that may wait for a worker on one scheduler before more are refused; 0:
     /// 1048576.
     pub queue_limit: usize,
     /// Bytes of a worker's stack; 0: 2 MiB for threads, 256 KiB for fibers.
     pub stack_size: usize,
-    /// Maximum number of workers of one scheduler that may be preemptive at once; 0: no limit.
+    /// Maximum number of workers of one scheduler that may be preemptive at the same time; 0: no
+    /// limit.
     pub preemptive_limit: usize,
     /// How long a worker may be idle before it is destroyed; 0: 15 minutes.
     pub idle_worker_timeout_ns: u64,
@@ -83,12 +86,14 @@ pub struct ums_options {
     pub placement: u32,
     /// UMS_IO_...
     pub io: u32,
-    /// UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED, or-ed.
+    /// UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED, combined with
+    /// |.
     pub flags: u32,
 }
 
 impl ums_options {
-    /// Reads the caller's options, whatever the size of its structure; NULL means all defaults.
+    /// Reads the caller's options, whatever the size of the caller's structure. NULL means all
+    /// defaults.
     pub fn read(from: &In<'_, ums_options>) -> Result<ums_options, Fault> {
         let theirs = from.bytes(4096).map_err(|size| {
             let text = format!("ums_options.size is {size}: set it to sizeof(ums_options)");
@@ -128,7 +133,7 @@ impl ums_options {
         }
     }
 
-    /// Returns the builder with these options.
+    /// Returns a builder with these options.
     pub fn builder(&self) -> Result<Builder, Fault> {
         let mut builder = Node::builder();
         for (value, set) in [
@@ -186,7 +191,7 @@ fn unknown(field: &str, value: u32) -> Fault {
     Fault::new(libc::EINVAL, format!("ums_options.{field} cannot be {value}"))
 }
 
-/// Returns a time as C gives it; the largest value means no limit.
+/// Converts a time that C passed. The largest value means no limit.
 pub(super) fn span(ns: u64) -> Duration {
     if ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(ns) }
 }

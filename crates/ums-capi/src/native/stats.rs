@@ -1,7 +1,7 @@
 //! Statistics as text and as JSON.
 //!
-//! The text is the original's table, row for row. The JSON has everything: an object with one array
-//! of objects for each table of a snapshot.
+//! The text is the table of the original, row for row. The JSON contains all statistics: an object
+//! with one array for each table of a snapshot; an array has an object for each row.
 
 use std::ffi::{CString, c_int};
 use std::fmt::Write;
@@ -11,8 +11,8 @@ use super::node::ums_node;
 use super::object::{self, ConstHandle};
 use crate::caller::{GivenText, Out};
 
-/// Returns the statistics of the original: a header, then name and value in each line. The text is
-/// the caller's, to be freed by ums_text_free.
+/// Stores the statistics of the original as text: a header, then a name and a value on each line.
+/// The caller frees the text with ums_text_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_stats_text(
     node: ConstHandle<ums_node>,
@@ -28,9 +28,9 @@ pub extern "C" fn ums_node_stats_text(
     })
 }
 
-/// Returns all statistics of the node, as a JSON object with an array of objects for each
-/// table: ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others.
-/// The caller frees the text with ums_text_free.
+/// Stores all statistics of the node as JSON: an object with an array for each table
+/// (ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others); an
+/// array has an object for each row. The caller frees the text with ums_text_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_stats_json(
     node: ConstHandle<ums_node>,
@@ -49,7 +49,7 @@ pub extern "C" fn ums_text_free(text: GivenText) {
     text.free();
 }
 
-/// Gives a text to the caller.
+/// Passes a text to the caller, who frees it.
 fn give(text: String, mut out: Out<'_, GivenText>) -> Result<c_int, Fault> {
     if out.is_null() {
         return Err(Fault::null("text"));

@@ -1,7 +1,7 @@
-//! Waits: mutex, condition variable, event, semaphore, for workers and plain threads alike.
+//! Waits: mutex, condition variable, event and semaphore, for workers and for plain threads.
 //!
-//! Every wait takes a time limit (0: do not wait, `UMS_FOREVER`: no limit) and ends with the
-//! cancellation of its work request. An object that has waiters is in use, so it cannot be freed.
+//! Every wait has a time limit (0: do not wait, `UMS_FOREVER`: no limit). Cancelling the caller's
+//! work request ends the wait. An object with waiters is in use, so it cannot be freed.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -17,7 +17,7 @@ use super::object::{self, ConstHandle, Handle, Object, objects};
 use super::options::span;
 use crate::caller::Out;
 
-/// A lock that belongs to the worker (or thread) that locked it, first come first served.
+/// A lock that belongs to the worker (or thread) that has locked it; first come, first served.
 pub struct ums_mutex {
     _opaque: [u8; 0],
 }
@@ -27,12 +27,12 @@ pub struct ums_condvar {
     _opaque: [u8; 0],
 }
 
-/// An event, which any thread may set and many may wait for.
+/// An event, which any thread may set, and for which many may wait.
 pub struct ums_event {
     _opaque: [u8; 0],
 }
 
-/// A semaphore, first come first served.
+/// A semaphore; first come, first served.
 pub struct ums_semaphore {
     _opaque: [u8; 0],
 }
@@ -44,7 +44,7 @@ objects! {
     ums_semaphore = b"ums sema": Semaphore;
 }
 
-/// Creates an object and gives it to the caller.
+/// Creates an object and passes it to the caller.
 fn give<O: Object>(mut out: Out<'_, Handle<O>>, value: O::Value) -> Result<c_int, Fault> {
     if out.is_null() {
         return Err(Fault::null(O::NAME));
@@ -53,7 +53,7 @@ fn give<O: Object>(mut out: Out<'_, Handle<O>>, value: O::Value) -> Result<c_int
     Ok(0)
 }
 
-/// Frees an object that is not in use; NULL is allowed.
+/// Frees an object that is not in use. NULL is allowed.
 fn free<O: Object>(pointer: Handle<O>, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
     guard(|| if pointer.is_null() { Ok(0) } else { object::free(pointer, idle).map(|()| 0) })
 }
@@ -64,13 +64,13 @@ pub extern "C" fn ums_mutex_new(mutex: Out<'_, Handle<ums_mutex>>) -> c_int {
     guard(|| give(mutex, RawMutex::new()))
 }
 
-/// Frees it; NULL is allowed. -EBUSY: it is locked.
+/// Frees it. NULL is allowed. -EBUSY: it is locked.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_mutex_free(mutex: Handle<ums_mutex>) -> c_int {
     free(mutex, |mutex| !mutex.is_locked())
 }
 
-/// Locks it within this time. -EDEADLK: the caller has locked it already.
+/// Locks it, waiting for at most this long. -EDEADLK: the caller has locked it already.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_mutex_lock(mutex: Handle<ums_mutex>, timeout_ns: u64) -> c_int {
     guard(|| {
@@ -111,14 +111,15 @@ pub extern "C" fn ums_condvar_new(condvar: Out<'_, Handle<ums_condvar>>) -> c_in
     guard(|| give(condvar, Lock::default()))
 }
 
-/// Frees it; NULL is allowed. -EBUSY: it has waiters.
+/// Frees it. NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_condvar_free(condvar: Handle<ums_condvar>) -> c_int {
     free(condvar, |_| true)
 }
 
-/// Unlocks the mutex, waits to be notified, and locks it again, also on -ETIMEDOUT and -ECANCELED.
-/// The condition may have changed meanwhile: check it again. -EPERM: the caller has not locked it.
+/// Unlocks the mutex, waits for a notification, and locks the mutex again, even if it returns
+/// -ETIMEDOUT or -ECANCELED. The condition may have changed meanwhile, so check it again. -EPERM:
+/// the caller has not locked the mutex.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_condvar_wait(
     condvar: Handle<ums_condvar>,
@@ -154,7 +155,8 @@ pub extern "C" fn ums_condvar_notify_one(condvar: Handle<ums_condvar>) -> c_int 
     guard(|| {
         let condvar = object::get(condvar)?;
         let mut list = condvar.lock();
-        // A notification goes to a wait that has not ended: claims of failed waits give nothing.
+        // A notification goes to a wait that has not ended: `claim` returns None for a wait that
+        // has.
         let mut woken = None;
         while woken.is_none()
             && let Some(sleeper) = list.pop_front()
@@ -180,8 +182,8 @@ pub extern "C" fn ums_condvar_notify_all(condvar: Handle<ums_condvar>) -> c_int 
     })
 }
 
-/// Creates an event. A manual one stays set until it is reset; an automatic one lets one waiter
-/// through for each time it is set.
+/// Creates an event. A manual event stays set until it is reset. An automatic event lets one waiter
+/// continue each time it is set.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_new(
     manual: bool,
@@ -194,7 +196,7 @@ pub extern "C" fn ums_event_new(
     })
 }
 
-/// Frees it; NULL is allowed. -EBUSY: it has waiters.
+/// Frees it. NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_free(event: Handle<ums_event>) -> c_int {
     free(event, |_| true)
@@ -221,7 +223,7 @@ pub extern "C" fn ums_event_is_set(event: ConstHandle<ums_event>) -> bool {
     answer(false, || Ok(object::get(event)?.is_set()))
 }
 
-/// Waits until it is set, for at most this long.
+/// Waits until the event is set, for at most this long.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_wait(event: Handle<ums_event>, timeout_ns: u64) -> c_int {
     guard(|| {
@@ -242,13 +244,13 @@ pub extern "C" fn ums_semaphore_new(
     })
 }
 
-/// Frees it; NULL is allowed. -EBUSY: it has waiters.
+/// Frees it. NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_free(semaphore: Handle<ums_semaphore>) -> c_int {
     free(semaphore, |_| true)
 }
 
-/// Takes one permit within this time.
+/// Acquires one permit, waiting for at most this long.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_acquire(
     semaphore: Handle<ums_semaphore>,
@@ -267,8 +269,8 @@ pub extern "C" fn ums_semaphore_acquire(
     })
 }
 
-/// Releases permits, which another worker may have taken. -EOVERFLOW: there would be more than half
-/// of SIZE_MAX.
+/// Releases permits. Another worker may have acquired them. -EOVERFLOW: the semaphore would have
+/// more than SIZE_MAX / 2 permits.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_release(semaphore: Handle<ums_semaphore>, permits: usize) -> c_int {
     guard(|| {

@@ -1,4 +1,4 @@
-//! Users: logical connections that hold no worker while they are idle.
+//! Users: logical connections. A user that is idle has no worker.
 
 use std::ffi::c_int;
 
@@ -33,8 +33,8 @@ pub extern "C" fn ums_user_new(
     })
 }
 
-/// Ends the user's association with its scheduler and frees it; requests that it enqueued are
-/// carried out nevertheless. NULL is allowed.
+/// Frees the user, which leaves its scheduler. Requests that it has enqueued are still carried out.
+/// NULL is allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_user_free(user: Handle<ums_user>) -> c_int {
     guard(|| {
@@ -45,20 +45,20 @@ pub extern "C" fn ums_user_free(user: Handle<ums_user>) -> c_int {
     })
 }
 
-/// Returns its number, which no other user of the process has; 0 for a bad pointer.
+/// Returns the user's number, which no other user of the process has; 0 for a bad pointer.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_user_id(user: ConstHandle<ums_user>) -> u64 {
     answer(0, || Ok(object::get(user)?.id()))
 }
 
-/// Returns the number of the scheduler it prefers, or a negative errno.
+/// Returns the number of the user's preferred scheduler, or a negative errno.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_user_scheduler(user: ConstHandle<ums_user>) -> c_int {
     guard(|| Ok(object::get(user)?.scheduler() as c_int))
 }
 
-/// Enqueues a work request of the user. `task` may be NULL: then it runs detached.
-/// -EAGAIN: the work queue is full. -ESHUTDOWN: the node takes no more work.
+/// Enqueues a work request of the user. `task` may be NULL; then the request runs detached.
+/// -EAGAIN: the work queue is full. -ESHUTDOWN: the node accepts no more work.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_user_enqueue(
     user: Handle<ums_user>,
@@ -74,8 +74,8 @@ pub extern "C" fn ums_user_enqueue(
     })
 }
 
-/// Records that the user holds something that others may wait for, so that its requests never wait
-/// for a worker. Holds nest.
+/// Records that the user holds something that others may wait for. Until ums_user_release its
+/// requests never wait for a worker. Holds are counted.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_user_hold(user: Handle<ums_user>) -> c_int {
     guard(|| {
@@ -84,7 +84,7 @@ pub extern "C" fn ums_user_hold(user: Handle<ums_user>) -> c_int {
     })
 }
 
-/// Ends one ums_user_hold. -EPERM: there is none.
+/// Ends the effect of one ums_user_hold. -EPERM: there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_user_release(user: Handle<ums_user>) -> c_int {
     guard(|| {
@@ -97,7 +97,8 @@ pub extern "C" fn ums_user_release(user: Handle<ums_user>) -> c_int {
     })
 }
 
-/// Cancels the request that the user enqueued last. -ESRCH: it has ended, or there was none.
+/// Cancels the request that the user enqueued last. -ESRCH: the request has ended, or there was
+/// none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_user_cancel(user: Handle<ums_user>) -> c_int {
     guard(|| {

@@ -1,4 +1,4 @@
-//! The caller as a worker: yield, sleep, cancellation, going preemptive.
+//! Functions of the calling worker: yield, sleep, cancellation, going preemptive.
 
 use std::ffi::c_int;
 
@@ -11,7 +11,7 @@ use super::options::span;
 use super::task::{Call, ums_function};
 use crate::caller::{Argument, Out, Text};
 
-/// Gives the other workers of this scheduler a turn; on a plain thread, other threads.
+/// Lets the other workers of this scheduler run. On a plain thread, lets other threads run.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_yield() {
     guard(|| {
@@ -20,13 +20,15 @@ pub extern "C" fn ums_yield() {
     });
 }
 
-/// Yields if the caller has run for 4 ms since it was last switched to. Returns true if it did.
+/// Yields if the caller has run for 4 ms since it was last switched to. Returns true if it has
+/// yielded.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_yield_if_due() -> bool {
     answer(false, || Ok(ums::yield_if_due()))
 }
 
-/// For long loops: yields if that is due, and returns -ECANCELED if the work request was cancelled.
+/// For long loops: yields if the caller's 4 ms are used up. -ECANCELED: the work request was
+/// cancelled.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_checkpoint() -> c_int {
     guard(|| {
@@ -35,14 +37,13 @@ pub extern "C" fn ums_checkpoint() -> c_int {
     })
 }
 
-/// Returns true if the work request that the caller carries out was cancelled. False on a plain
-/// thread.
+/// Returns true if the caller's work request was cancelled. Returns false on a plain thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_is_cancelled() -> bool {
     answer(false, || Ok(ums::is_cancelled()))
 }
 
-/// Waits for this long; other workers run meanwhile. -ECANCELED: the request was cancelled.
+/// Waits for this long. Other workers run meanwhile. -ECANCELED: the work request was cancelled.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_sleep(ns: u64) -> c_int {
     guard(|| {
@@ -51,13 +52,14 @@ pub extern "C" fn ums_sleep(ns: u64) -> c_int {
     })
 }
 
-/// Returns true if the caller is a worker that runs on its scheduler now.
+/// Returns true if the caller is a worker that runs on its scheduler at this moment.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_is_worker() -> bool {
     ums::worker::is_worker()
 }
 
-/// Returns the number of the caller's scheduler. -EPERM on a plain thread and while preemptive.
+/// Returns the number of the caller's scheduler. -EPERM: the caller is a plain thread, or
+/// preemptive.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_scheduler_id() -> c_int {
     guard(|| {
@@ -66,10 +68,10 @@ pub extern "C" fn ums_scheduler_id() -> c_int {
     })
 }
 
-/// Runs external code that may block or run long without holding up the scheduler: others run on it
-/// meanwhile. `reason` names the kind of call in statistics, NULL is PREEMPTIVE_EXTERNAL; a process
-/// can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
-/// may be NULL. On a plain thread the function is just called.
+/// Runs external code that may block or run for a long time. Other workers run on the scheduler
+/// meanwhile. `reason` names the kind of call in statistics; NULL means PREEMPTIVE_EXTERNAL. A
+/// process can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread.
+/// `result` may be NULL. On a plain thread the function is called directly.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_go_preemptive(
     reason: Text<'_>,
@@ -88,7 +90,7 @@ pub extern "C" fn ums_go_preemptive(
     })
 }
 
-/// Returns the reason of this name. A new name is kept forever, like the table of reasons.
+/// Returns the wait reason with this name. A new reason is kept until the process ends.
 fn named(name: &str) -> Result<WaitReason, Fault> {
     if let Some(known) = WaitReason::all().find(|reason| reason.name() == name) {
         return Ok(known);

@@ -4,13 +4,14 @@
 //!   +0 mark   +8 room   +16 used   +24 entries: attribute, a copy of the value
 //! ```
 //!
-//! Of the attributes of Windows, only the UMS one has an effect here. Attributes for a processor or
-//! a group of them are accepted and ignored: a worker runs where its scheduler does.
+//! Of the attributes of Windows, only the UMS attribute has an effect here. Attributes for a
+//! processor or for a group of processors are accepted and ignored, because a worker runs where its
+//! scheduler runs.
 //!
-//! Windows demands that the value outlives the list. Some programs break this rule, so the value is
+//! Windows requires that a value outlives the list. Some programs break this rule, so the value is
 //! copied.
 //!
-//! Unsafe code, because the entries are behind the header in the program's memory.
+//! Unsafe code, because the entries are in the program's memory, behind the list's header.
 
 #![allow(unsafe_code)]
 
@@ -62,8 +63,8 @@ fn size_for(count: usize) -> usize {
     size_of::<AttributeList>() + count * size_of::<Entry>()
 }
 
-/// A pointer to a list of the program's: NULL, or memory as large as was said when it was
-/// initialised.
+/// A pointer to a list in the program's memory. It is NULL, or the memory has the size that was
+/// stated when the list was initialised.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Attributes<'a>(*mut AttributeList, PhantomData<&'a mut AttributeList>);
@@ -79,7 +80,7 @@ impl Attributes<'_> {
         if self.0.is_null() || !self.0.is_aligned() {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: C Caller: a list.
+        // SAFETY: C Caller: it points to a list.
         let list = unsafe { &mut *self.0 };
         if list.mark == MARK && list.room <= ROOM_MAX && list.used <= list.room {
             Ok(list)
@@ -92,7 +93,7 @@ impl Attributes<'_> {
         self.0.wrapping_add(1).cast()
     }
 
-    /// Makes it an empty list. The memory has `size` bytes.
+    /// Initialises it as an empty list. The memory has `size` bytes.
     fn initialise(&mut self, count: usize, size: usize) -> Result<(), u32> {
         if self.0.is_null() || size < size_for(count) {
             return Err(ERROR_INSUFFICIENT_BUFFER);
@@ -100,19 +101,20 @@ impl Attributes<'_> {
         if !self.0.is_aligned() {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: C Caller: as large as `size` said.
+        // SAFETY: C Caller: the memory has `size` bytes.
         unsafe { self.0.write(AttributeList { mark: MARK, room: count, used: 0 }) };
         Ok(())
     }
 
-    /// Adds an entry, if there is room.
+    /// Adds an entry. Returns an error if there is no room.
     fn push(&mut self, entry: Entry) -> Result<(), u32> {
         let entries = self.entries();
         let header = self.header()?;
         if header.used == header.room {
             return Err(ERROR_GEN_FAILURE);
         }
-        // SAFETY: C Caller: `used` is below `room`, for which there is memory.
+        // SAFETY: C Caller: `used` is less than `room`, and the memory has room for so many
+        // entries.
         unsafe { entries.add(header.used).write(entry) };
         header.used += 1;
         Ok(())
@@ -176,7 +178,7 @@ pub extern "C" fn UpdateProcThreadAttribute(
             PROC_THREAD_ATTRIBUTE_UMS_THREAD if size != size_of::<CreateThreadAttributes>() => {
                 return Err(ERROR_BAD_LENGTH);
             }
-            // The value is such a structure, by the attribute and the size.
+            // The attribute and the size show that the value is such a structure.
             PROC_THREAD_ATTRIBUTE_UMS_THREAD => value.read().ok_or(ERROR_INVALID_PARAMETER)?,
             PROC_THREAD_ATTRIBUTE_GROUP_AFFINITY | PROC_THREAD_ATTRIBUTE_IDEAL_PROCESSOR => {
                 CreateThreadAttributes {
@@ -192,7 +194,7 @@ pub extern "C" fn UpdateProcThreadAttribute(
     done(update())
 }
 
-/// Ends the use of a list; its memory belongs to the program.
+/// Ends the use of a list. The memory belongs to the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn DeleteProcThreadAttributeList(mut list: Attributes<'_>) {
     if let Ok(list) = list.header() {

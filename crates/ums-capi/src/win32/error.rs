@@ -1,36 +1,36 @@
-//! The caller's last error, as Windows numbers them.
+//! The last error of the calling thread, with the numbers that Windows uses.
 
 use std::cell::Cell;
 
 /// A C truth value: 0 is false.
 pub type BOOL = i32;
 
-/// It succeeded.
+/// The call succeeded.
 #[allow(dead_code)] // For the header.
 pub const ERROR_SUCCESS: u32 = 0;
 /// There is no such handle.
 pub const ERROR_INVALID_HANDLE: u32 = 6;
 /// The system is out of memory, or of a similar resource.
 pub const ERROR_NOT_ENOUGH_MEMORY: u32 = 8;
-/// A structure of the wrong size; here also `STATUS_INFO_LENGTH_MISMATCH`.
+/// A structure has the wrong size. Also used for `STATUS_INFO_LENGTH_MISMATCH`.
 pub const ERROR_BAD_LENGTH: u32 = 24;
 /// There is no room for another attribute.
 pub const ERROR_GEN_FAILURE: u32 = 31;
-/// The feature does not exist here.
+/// This library does not support the feature.
 pub const ERROR_NOT_SUPPORTED: u32 = 50;
 /// A parameter is invalid.
 pub const ERROR_INVALID_PARAMETER: u32 = 87;
-/// The buffer is too small; the size it needs has been stored.
+/// The buffer is too small; the required size has been stored.
 pub const ERROR_INSUFFICIENT_BUFFER: u32 = 122;
 /// The object is in use.
 pub const ERROR_BUSY: u32 = 170;
 /// The caller does not own the mutex.
 pub const ERROR_NOT_OWNER: u32 = 288;
-/// The semaphore would count beyond its maximum.
+/// The semaphore's count would exceed its maximum.
 pub const ERROR_TOO_MANY_POSTS: u32 = 298;
-/// The context is locked for a moment: try again.
+/// The context is locked for a moment; the program should try again.
 pub const ERROR_RETRY: u32 = 1237;
-/// Another scheduler runs the context; also, an unexpected failure.
+/// Another scheduler executes the context. Also used for an unexpected failure.
 pub const ERROR_INTERNAL_ERROR: u32 = 1359;
 /// The worker is suspended or terminated.
 pub const ERROR_INVALID_THREAD_ID: u32 = 1444;
@@ -43,7 +43,7 @@ pub const FALSE: BOOL = 0;
 pub const TRUE: BOOL = 1;
 
 thread_local! {
-    // Without a destructor and initialised by a constant: no use of it allocates.
+    // It has no destructor and a constant initial value, so no use of it allocates.
     static LAST: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -59,7 +59,7 @@ pub extern "C" fn SetLastError(code: u32) {
     LAST.set(code);
 }
 
-/// Returns true, or false with the error set.
+/// Returns true for success. For an error, stores it as the last error and returns false.
 pub(super) fn done(result: Result<(), u32>) -> BOOL {
     match result {
         Ok(()) => TRUE,
@@ -70,7 +70,7 @@ pub(super) fn done(result: Result<(), u32>) -> BOOL {
     }
 }
 
-/// Returns the value, or `failed` with the error set.
+/// Returns the value. For an error, stores it as the last error and returns `failed`.
 pub(super) fn given<T>(failed: T, result: Result<T, u32>) -> T {
     result.unwrap_or_else(|code| {
         SetLastError(code);
@@ -78,14 +78,14 @@ pub(super) fn given<T>(failed: T, result: Result<T, u32>) -> T {
     })
 }
 
-/// As [`given`], for work that uses more than a few lines of this crate: a panic in it becomes
-/// `ERROR_INTERNAL_ERROR`. Not for functions whose stack may be cut off.
+/// Like [`given`], for work that calls much code: a panic in it becomes `ERROR_INTERNAL_ERROR`. It
+/// must not be used for functions whose stack may be cut off.
 pub(super) fn guarded<T>(failed: T, work: impl FnOnce() -> Result<T, u32>) -> T {
     let work = std::panic::AssertUnwindSafe(work);
     given(failed, std::panic::catch_unwind(work).unwrap_or(Err(ERROR_INTERNAL_ERROR)))
 }
 
-/// Returns the Windows error for the last `errno`.
+/// Returns the Windows error that corresponds to the current `errno`.
 pub(super) fn os() -> u32 {
     match std::io::Error::last_os_error().raw_os_error() {
         Some(libc::EINVAL) => ERROR_INVALID_PARAMETER,

@@ -2,23 +2,24 @@
 //!
 //! ```text
 //!   HANDLE bits   31 .. 22 generation | 21 .. 2 slot | 00
-//!   slot word     generation | OPEN | uses             OPEN: its handle has not been closed
+//!   slot word     generation | OPEN | uses             OPEN: the handle has not been closed
 //! ```
 //!
-//! A handle finds its slot by its number, and the generation says whether the object it was made
-//! for is still open. The uses of an object are counted; closing clears OPEN, and the last use to
-//! end drops the object and puts the slot on the list of free ones. All of this is done with
-//! compare-and-swap alone, because an entry point must not wait for a stopped worker's lock. Only
-//! an object that needs more slots than ever before costs an allocation.
+//! A handle contains the number of a slot. Its generation shows whether the object for which the
+//! handle was made is still in that slot. The uses of an object are counted. Closing the handle
+//! clears OPEN. When the last use ends after that, the object is dropped and the slot goes to the
+//! list of free slots. All of this uses only compare-and-swap, because an entry point must not wait
+//! for a lock that a stopped worker holds. Memory is allocated only if more slots are needed than
+//! ever before.
 //!
-//! A call with a closed handle fails with ERROR_INVALID_HANDLE until its slot has been used
+//! A call with a closed handle fails with ERROR_INVALID_HANDLE, until the slot has been used
 //! another 1023 times.
 //!
-//! This file has unsafe code because objects are moved in and out of slots that many threads see:
+//! Unsafe code, because objects are moved in and out of slots that many threads access:
 //!
 //! * Type Stable: slots are never freed.
-//! * Held: an object is written and dropped only by the thread that brought its slot's word to no
-//!   use and not OPEN, and read only by a counted use.
+//! * Held: an object is written and dropped only by the thread that changed its slot's word to no
+//!   use and not OPEN, and it is read only by a counted use.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +34,7 @@ use super::error::{BOOL, ERROR_INVALID_HANDLE, ERROR_NOT_ENOUGH_MEMORY, done};
 use super::pthread::Thread;
 use super::waitable::Object;
 
-/// A handle, as programs have it.
+/// A handle, as programs use it.
 pub type HANDLE = *mut c_void;
 
 /// The pseudo handle of the calling process.
@@ -54,15 +55,15 @@ struct Slot {
     object: UnsafeCell<MaybeUninit<Object>>,
 }
 
-// SAFETY: Held: an object is shared as `&Object`, and moved in and out by one thread at a
-// time.
+// SAFETY: Held: an object is shared as `&Object`, and only one thread at a time moves it in or out.
 unsafe impl Sync for Slot {}
 
 static TABLE: [AtomicPtr<[Slot; SEGMENT]>; SEGMENTS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; SEGMENTS];
 /// Number of slots that have ever been used.
 static USED: AtomicU32 = AtomicU32::new(0);
-/// The first free slot plus one, and in the upper half a number that changes with every change.
+/// The number of the first free slot plus one. The upper half is a counter that every change
+/// increments.
 static FREE: AtomicU64 = AtomicU64::new(0);
 
 fn slot(index: u32) -> Option<&'static Slot> {
@@ -88,7 +89,8 @@ fn new_slot() -> Option<u32> {
         let made = Box::into_raw(slots).cast::<[Slot; SEGMENT]>();
         let null = std::ptr::null_mut();
         if place.compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: Type Stable: this segment was never published, another thread was faster.
+            // SAFETY: Type Stable: this segment was never published, because another thread
+            // published one first.
             drop(unsafe { Box::from_raw(made) });
         }
     }
@@ -128,13 +130,13 @@ pub fn make(object: Object) -> Result<HANDLE, u32> {
     // Generations begin at 1, so that no handle is NULL.
     let before = slot.word.load(Ordering::Relaxed) >> 32;
     let generation = if before + 1 == GENERATIONS { 1 } else { before + 1 };
-    // SAFETY: Held: the slot is new or came from the free list, so it has no other user.
+    // SAFETY: Held: the slot is new, or it came from the free list, so it has no other user.
     unsafe { (*slot.object.get()).write(object) };
     slot.word.store(generation << 32 | OPEN, Ordering::Release);
     Ok(((generation << 22 | u64::from(index) << 2) as usize) as HANDLE)
 }
 
-/// An object in use.
+/// A counted use of an object.
 pub struct Use {
     slot: &'static Slot,
     index: u32,
@@ -153,7 +155,7 @@ impl Drop for Use {
     fn drop(&mut self) {
         let before = self.slot.word.fetch_sub(1, Ordering::AcqRel);
         if before & (OPEN | USES) == 1 {
-            // SAFETY: Held: closed, and this was the last use.
+            // SAFETY: Held: the handle is closed, and this was the last use.
             let object = unsafe { (*self.slot.object.get()).assume_init_read() };
             drop(object);
             set_free(self.index);
@@ -188,7 +190,7 @@ pub(super) fn thread(handle: HANDLE) -> Result<Arc<Thread>, u32> {
     }
 }
 
-/// Closes a handle. Waits for its object continue. Closing a pseudo handle does nothing.
+/// Closes a handle. Waits for the object continue. Closing a pseudo handle has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn CloseHandle(handle: HANDLE) -> BOOL {
     if handle == CURRENT_PROCESS || handle == CURRENT_THREAD {

@@ -1,13 +1,13 @@
-//! The process heap, which is that of the C library.
+//! The process heap, which is the heap of the C library.
 //!
-//! Only the process heap exists: any heap handle means it. As on Windows, an entry point of a
-//! scheduler must not allocate: a stopped worker may hold the heap's lock.
+//! There is only the process heap: every heap handle stands for it. As on Windows, an entry point
+//! of a scheduler must not allocate, because a stopped worker may hold the heap's lock.
 
 use super::error::{BOOL, ERROR_NOT_ENOUGH_MEMORY, SetLastError, TRUE};
 use super::handle::HANDLE;
 use super::system::Block;
 
-/// The block is filled with zeroes.
+/// Fill the block with zeros.
 pub const HEAP_ZERO_MEMORY: u32 = 8;
 
 /// Returns the process heap.
@@ -16,7 +16,7 @@ pub extern "C" fn GetProcessHeap() -> HANDLE {
     std::ptr::without_provenance_mut(0x4_0000_0000)
 }
 
-/// Allocates a block of memory; returns NULL if there is none left.
+/// Allocates a block of memory. Returns NULL if there is no memory left.
 #[unsafe(no_mangle)]
 pub extern "C" fn HeapAlloc(_heap: HANDLE, flags: u32, size: usize) -> Block {
     told(Block::new(size, flags & HEAP_ZERO_MEMORY != 0))
@@ -28,7 +28,7 @@ pub extern "C" fn HeapReAlloc(_heap: HANDLE, flags: u32, block: Block, size: usi
     told(block.resize(size, flags & HEAP_ZERO_MEMORY != 0))
 }
 
-/// Sets the last error if there was no memory.
+/// Stores the last error if the block is NULL.
 fn told(block: Block) -> Block {
     if block.is_null() {
         SetLastError(ERROR_NOT_ENOUGH_MEMORY);
@@ -36,7 +36,7 @@ fn told(block: Block) -> Block {
     block
 }
 
-/// Frees a block; NULL is allowed.
+/// Frees a block. NULL is allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn HeapFree(_heap: HANDLE, _flags: u32, block: Block) -> BOOL {
     block.free();
@@ -49,14 +49,14 @@ pub extern "C" fn HeapSize(_heap: HANDLE, _flags: u32, block: Block) -> usize {
     block.size()
 }
 
-/// As `HeapAlloc`; the flag 0x40 asks for zeroes.
+/// Like `HeapAlloc`. The flag 0x40 requests zeros.
 #[unsafe(no_mangle)]
 pub extern "C" fn LocalAlloc(flags: u32, size: usize) -> Block {
     let zeroed = if flags & 0x40 == 0 { 0 } else { HEAP_ZERO_MEMORY };
     HeapAlloc(std::ptr::null_mut(), zeroed, size)
 }
 
-/// As `HeapFree`; returns NULL.
+/// Like `HeapFree`. Returns NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn LocalFree(block: Block) -> Block {
     block.free();

@@ -5,8 +5,8 @@
 //!   error        the caller's last error
 //!   system       calls of the C library: words, eventfds, clocks, keys, the heap
 //!   pthread      a thread, its exit code, its end
-//!   waitable     event, semaphore, mutex, thread: what a handle stands for
-//!   handle       numbers for objects: what is behind a HANDLE
+//!   waitable     the objects behind handles: event, semaphore, mutex, thread, completion list
+//!   handle       numbers for objects: finds the object of a HANDLE
 //!   registry     a set of pointers that are alive
 //!   worker       the contexts and lists that are alive; starting and suspending a worker
 //!   attributes   the attribute list of CreateRemoteThreadEx
@@ -16,16 +16,16 @@
 //!   section, local, slist, memory, time      the other calls that such programs use
 //! ```
 //!
-//! A scheduler's entry point runs while a worker may be stopped anywhere, inside `malloc` for
-//! instance. So what an entry point may call (the UMS functions, events, waits, the last error,
-//! interlocked lists, time) takes no lock and does not allocate here: handles are found without a
-//! lock, and what can be waited for is a kernel object, an eventfd.
+//! A scheduler's entry point runs while a worker may be stopped anywhere, for instance inside
+//! `malloc`. So the functions that an entry point may call (the UMS functions, events, waits, the
+//! last error, interlocked lists, time) take no lock and do not allocate. Handles are found without
+//! a lock, and each object that can be waited for has an eventfd in the kernel.
 //!
-//! An exported name counts as unsafe code, so the lint is off here for the whole folder. Only
-//! `system`, `pthread`, `handle`, `worker`, `attributes`, `slist` and `thread` have more; what C
-//! passes to the others are types of `caller`.
+//! An exported name counts as unsafe code, so the lint is off for the whole folder. Only `system`,
+//! `pthread`, `handle`, `worker`, `attributes`, `slist` and `thread` contain other unsafe code. The
+//! other files receive C's arguments as types of `caller`.
 //!
-//! Names, numbers and structures are those of Windows; `docs/windows-c.md` says what differs.
+//! Names, numbers and structures are those of Windows. `docs/windows-c.md` says what differs.
 
 #![allow(unsafe_code)] // Exported names.
 

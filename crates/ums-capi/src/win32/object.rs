@@ -1,7 +1,7 @@
-//! The functions for objects: events, semaphores and mutexes, and waits for one or several.
+//! The functions for events, semaphores and mutexes, and for waiting for one or several objects.
 //!
-//! A wait tries to take its object (`waitable.rs`), polls all descriptors, and tries again; so a
-//! wait that loses a race continues.
+//! A wait tries to take its objects (`waitable.rs`), polls all descriptors, and tries again. So if
+//! another wait takes an object first, this wait continues.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, RawFd};
@@ -18,9 +18,9 @@ use super::system::{eventfd, poll, signal, take};
 use super::waitable::{Event, Mutex, Object, Semaphore};
 use crate::caller::{Count, In, Out};
 
-/// A wait ended because the object was signalled; the object's index is added.
+/// The wait ended because an object was signalled. The object's index is added to this value.
 pub const WAIT_OBJECT_0: u32 = 0;
-/// The time limit expired first.
+/// The time limit expired.
 pub const WAIT_TIMEOUT: u32 = 258;
 /// The wait failed; the last error says why.
 pub const WAIT_FAILED: u32 = u32::MAX;
@@ -29,7 +29,7 @@ pub const INFINITE: u32 = u32::MAX;
 /// Maximum number of objects of one wait.
 pub const MAXIMUM_WAIT_OBJECTS: usize = 64;
 
-/// Creates an event. Names are not supported: processes share no objects here.
+/// Creates an event. Names are not supported, because processes cannot share objects here.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateEventA(
     _security: *mut c_void,
@@ -43,7 +43,7 @@ pub extern "C" fn CreateEventA(
     })
 }
 
-/// As `CreateEventA`.
+/// Like `CreateEventA`.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateEventW(
     security: *mut c_void,
@@ -99,7 +99,7 @@ pub extern "C" fn CreateSemaphoreA(
     })
 }
 
-/// As `CreateSemaphoreA`.
+/// Like `CreateSemaphoreA`.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateSemaphoreW(
     security: *mut c_void,
@@ -150,13 +150,13 @@ pub extern "C" fn CreateMutexA(_security: *mut c_void, owned: BOOL, name: *const
     })
 }
 
-/// As `CreateMutexA`.
+/// Like `CreateMutexA`.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateMutexW(security: *mut c_void, owned: BOOL, name: *const c_void) -> HANDLE {
     CreateMutexA(security, owned, name)
 }
 
-/// Releases a mutex; once for each time it was taken.
+/// Releases a mutex. To be called once for each time that it was taken.
 #[unsafe(no_mangle)]
 pub extern "C" fn ReleaseMutex(mutex: HANDLE) -> BOOL {
     done(handle::get(mutex).and_then(|object| match &*object {
@@ -175,13 +175,14 @@ pub extern "C" fn WaitForSingleObject(object: HANDLE, ms: u32) -> u32 {
     wait_for(&[object], false, ms)
 }
 
-/// As `WaitForSingleObject`; there are no asynchronous procedure calls here that could alert it.
+/// Like `WaitForSingleObject`. There are no asynchronous procedure calls, so `alertable` has no
+/// effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn WaitForSingleObjectEx(object: HANDLE, ms: u32, _alertable: BOOL) -> u32 {
     WaitForSingleObject(object, ms)
 }
 
-/// Waits for one of several objects, or for all of them together.
+/// Waits for one of several objects, or for all of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn WaitForMultipleObjects(
     count: Count,
@@ -218,7 +219,7 @@ fn wait_for(handles: &[HANDLE], all: bool, ms: u32) -> u32 {
     }
 }
 
-/// As `WaitForMultipleObjects`.
+/// Like `WaitForMultipleObjects`.
 #[unsafe(no_mangle)]
 pub extern "C" fn WaitForMultipleObjectsEx(
     count: Count,
@@ -234,7 +235,7 @@ fn find(handle: HANDLE) -> Result<Use, u32> {
     if handle == CURRENT_PROCESS { Err(ERROR_INVALID_HANDLE) } else { handle::get(handle) }
 }
 
-/// Returns the index of the object that was taken (0 for a wait for all), or None if the time is
+/// Returns the index of the object that was taken (0 if it waits for all), or None if the time is
 /// over.
 fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> {
     let began = Instant::now();
@@ -252,13 +253,14 @@ fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> 
                 if left.is_zero() {
                     return Ok(None);
                 }
-                // Rounded up: a wait never ends early.
+                // Rounded up, so that a wait never ends early.
                 i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
             }
         };
         let none = libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
         let mut set = [none; MAXIMUM_WAIT_OBJECTS];
-        // A wait for all polls only the missing objects; a signalled one would end each poll.
+        // If it waits for all, only the objects that are not signalled are polled; otherwise a
+        // signalled object would end each poll immediately.
         for (entry, object) in set.iter_mut().zip(objects()) {
             entry.fd = if all && object.is_signalled() { -1 } else { object.fd()? };
         }
@@ -269,7 +271,7 @@ fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> 
     }
 }
 
-/// Takes all objects or none. Returns true if it took all.
+/// Takes all objects or none. Returns true if it has taken all.
 fn take_all(uses: &[Option<Use>]) -> bool {
     let objects = || uses.iter().flatten().map(|u| &**u);
     if !objects().all(Object::is_signalled) {
@@ -279,12 +281,13 @@ fn take_all(uses: &[Option<Use>]) -> bool {
     if taken == uses.len() {
         return true;
     }
-    // Another thread was faster at one of them.
+    // Another thread took one of the objects first.
     objects().take(taken).for_each(Object::put_back);
     false
 }
 
-/// Signals one object and waits for another. Another thread can observe the state in between.
+/// Signals one object and waits for another. These are two steps, and another thread can observe
+/// the state between them.
 #[unsafe(no_mangle)]
 pub extern "C" fn SignalObjectAndWait(
     signalled: HANDLE,

@@ -1,15 +1,15 @@
 //! A thread of this library: a pthread, its exit code and its end.
 //!
-//! It may end by returning, by `ExitThread` or by `pthread_exit`: no frame below its start routine
-//! needs a destructor when it is unwound. However it ends, a destructor of thread-specific data
-//! stores its exit code and signals its end.
+//! A thread may end by returning, by `ExitThread` or by `pthread_exit`. No frame below its start
+//! routine needs a destructor, so these frames may be unwound. However the thread ends, a
+//! destructor of thread-specific data stores its exit code and signals its end.
 //!
-//! The eventfd for a thread's end is created by the first waiter, so that a thousand threads need
-//! no thousand descriptors.
+//! The eventfd for a thread's end is created by the first waiter, so that a thousand threads do not
+//! need a thousand descriptors.
 //!
-//! Unsafe code, because `CURRENT` is null or points at the calling thread's own [`Thread`], of
-//! which the thread keeps a reference until it has ended; and for the calls that start and end
-//! threads.
+//! Unsafe code, because `CURRENT` is null or points at the calling thread's own [`Thread`], to
+//! which the thread keeps a reference until it has ended; and because of the calls that start and
+//! end threads.
 
 #![allow(unsafe_code)]
 
@@ -29,30 +29,30 @@ use crate::caller::Argument;
 
 /// The exit code of a thread that has not ended.
 pub const STILL_ACTIVE: u32 = 259;
-/// A thread, as its handles and the thread itself see it.
+/// A thread, shared by its handles and by the thread itself.
 pub struct Thread {
-    /// The kernel thread id; 0 until it runs.
+    /// The kernel's number of the thread; 0 until the thread runs.
     pub(super) id: AtomicU32,
     pub(super) exit_code: AtomicU32,
     ended: AtomicU32,
-    /// How often it was suspended before it began.
+    /// How many times it must be resumed before it begins.
     pub(super) suspended: AtomicU32,
-    /// The eventfd that its end signals; -1 until there is a waiter.
+    /// The eventfd that is signalled when the thread ends; -1 until there is a waiter.
     signal: AtomicI32,
-    /// Its UMS context, if it is a worker.
+    /// The address of its UMS context if it is a worker, otherwise 0.
     pub(super) context: AtomicUsize,
     start: StartRoutine,
     argument: Lock<Option<Argument>>,
 }
 
-/// What a thread runs.
+/// The start routine of a thread.
 pub type StartRoutine = extern "C-unwind" fn(Argument) -> u32;
 
 impl Drop for Thread {
     fn drop(&mut self) {
         let fd = *self.signal.get_mut();
         if fd >= 0 {
-            // SAFETY: Own Memory: the descriptor is this object's alone.
+            // SAFETY: Own Memory: only this object has the descriptor.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
@@ -82,7 +82,7 @@ impl Thread {
         self.ended.load(Ordering::SeqCst) != 0
     }
 
-    /// Returns the descriptor that becomes readable when it ends.
+    /// Returns the descriptor that becomes readable when the thread ends.
     pub fn signal(&self) -> Result<RawFd, u32> {
         let there = self.signal.load(Ordering::Acquire);
         if there >= 0 {
@@ -98,7 +98,8 @@ impl Thread {
             Err(other) => return Ok(other),
             Ok(_) => _ = made.into_raw_fd(),
         }
-        // SeqCst on both sides: its end sees this descriptor, or this call sees its end.
+        // SeqCst on both sides: either the ending thread sees this descriptor, or this call sees
+        // that the thread has ended.
         let fd = self.signal.load(Ordering::SeqCst);
         if self.has_ended() {
             signal(fd, 1);
@@ -108,7 +109,7 @@ impl Thread {
 
     fn end(&self) {
         let unsaid = (STILL_ACTIVE, 0);
-        // A thread that left by pthread_exit has set no exit code.
+        // A thread that ended by pthread_exit has stored no exit code.
         let _ = self.exit_code.compare_exchange(
             unsaid.0,
             unsaid.1,
@@ -129,7 +130,8 @@ thread_local! {
 
 /// Returns the calling thread, if this library created it.
 pub(super) fn current() -> Option<&'static Thread> {
-    // SAFETY: Own Thread: it lives as long as the thread, and no caller keeps the borrow longer.
+    // SAFETY: Own Thread: the object lives as long as the thread, and no caller keeps the borrow
+    // longer.
     unsafe { CURRENT.get().as_ref() }
 }
 
@@ -139,21 +141,22 @@ fn key() -> libc::pthread_key_t {
     *KEY.get_or_init(|| system::key_new(Some(over)).expect("the process has a key left"))
 }
 
-/// Ends a thread: the destructor of the key.
+/// The destructor of the key, which is called when a thread ends.
 extern "C" fn over(value: *mut c_void) {
-    // SAFETY: Handed Over: the value is the thread's own reference, set in `begin`, taken here.
+    // SAFETY: Handed Over: the value is the thread's own reference, which `begin` stored and this
+    // call takes.
     let thread = unsafe { Arc::from_raw(value.cast_const().cast::<Thread>()) };
     CURRENT.set(std::ptr::null());
     thread.end();
 }
 
-/// The first function of each thread. It owns nothing: an exit cuts it off.
+/// The first function of each thread. It owns nothing, because an exit cuts off its frame.
 extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     let thread = argument.cast_const().cast::<Thread>();
     CURRENT.set(thread);
     // SAFETY: Plain Call: the key exists.
     unsafe { libc::pthread_setspecific(key(), argument) };
-    // SAFETY: Own Thread: the key keeps the reference from now on.
+    // SAFETY: Own Thread: from now on the key keeps the reference.
     let thread = unsafe { &*thread };
     thread.id.store(this_thread(), Ordering::Release);
     system::wake(&thread.id, i32::MAX);
@@ -168,16 +171,17 @@ extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Creates the pthread of a thread, and waits until it has its kernel thread id.
+/// Creates the pthread of a thread, and waits until the kernel's number of the thread is known.
 pub(super) fn start(thread: &Arc<Thread>, stack: usize) -> Result<(), u32> {
     let argument = Arc::into_raw(thread.clone());
     // SAFETY: Plain Call: the attributes outlive the call. The function gets the argument that it
-    // expects. It may unwind, as pthread_exit needs; its type in libc cannot express that.
+    // expects. The function may unwind, which pthread_exit needs and which its type in libc cannot
+    // express.
     let failed = unsafe {
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
         libc::pthread_attr_init(&mut attributes);
         libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        // If the size is refused, the default remains.
+        // If the stack size is refused, the default size remains.
         libc::pthread_attr_setstacksize(&mut attributes, stack);
         let entry = std::mem::transmute::<
             extern "C-unwind" fn(*mut c_void) -> *mut c_void,
@@ -189,7 +193,7 @@ pub(super) fn start(thread: &Arc<Thread>, stack: usize) -> Result<(), u32> {
         made != 0
     };
     if failed {
-        // SAFETY: Handed Over: there is no thread that could take it.
+        // SAFETY: Handed Over: no thread was created that could take it.
         drop(unsafe { Arc::from_raw(argument) });
         return Err(ERROR_NOT_ENOUGH_MEMORY);
     }
@@ -199,8 +203,8 @@ pub(super) fn start(thread: &Arc<Thread>, stack: usize) -> Result<(), u32> {
     Ok(())
 }
 
-/// Starts a thread as a UMS worker, which waits to be executed. If `own` is set it has its own
-/// context.
+/// Starts a thread as a UMS worker, which waits to be executed. If `own` is set, the worker has its
+/// own context.
 pub(super) fn start_worker(
     thread: &Arc<Thread>,
     worker: &Worker,
@@ -211,7 +215,7 @@ pub(super) fn start_worker(
     // SAFETY: Contract: `begin` takes the reference.
     let made = unsafe { worker::start(worker, own, stack, begin, arc.cast_mut().cast()) };
     let (context, id) = made.inspect_err(|_| {
-        // SAFETY: Handed Over: there is no thread that could take it.
+        // SAFETY: Handed Over: no thread was created that could take it.
         drop(unsafe { Arc::from_raw(arc) });
     })?;
     thread.context.store(context, Ordering::Release);
@@ -224,8 +228,8 @@ pub(super) fn is_caller(thread: &Arc<Thread>) -> bool {
     std::ptr::eq(Arc::as_ptr(thread), CURRENT.get())
 }
 
-/// Returns the kernel thread id of the calling thread: of its own kernel thread, if it is a worker
-/// that has its own context.
+/// Returns the kernel's number of the calling thread. For a worker with its own context, returns
+/// the number of its own kernel thread.
 pub(super) fn this_thread() -> u32 {
     raw::own_thread_id().unwrap_or_else(system::kernel_thread)
 }

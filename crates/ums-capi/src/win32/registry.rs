@@ -1,16 +1,17 @@
-//! A set of pointers: the contexts or completion lists that are alive.
+//! A set of pointers: the worker contexts, or the completion lists, that are alive.
 //!
-//! Programs hold bare pointers to them. Before a pointer is followed it is looked up here, so that
-//! a call with a deleted or invalid pointer fails with an error. The search is lock-free and
-//! allocates nothing, because entry points do it all the time.
+//! Programs hold bare pointers to these objects. Before a pointer is followed it is looked up here,
+//! so that a call with a deleted or invalid pointer fails with an error. The lookup takes no lock
+//! and allocates nothing, because entry points use it constantly.
 //!
 //! ```text
 //!   place: 0 empty, a search ends here | 1 deleted, a search continues | else a live pointer
 //! ```
 //!
-//! The table has a fixed size. If it is too full to take a pointer within a few places, that
-//! pointer is not kept, and from then on a pointer that is not found counts as valid. A pointer
-//! whose memory was allocated again is a live one: that mistake is not found.
+//! The table has a fixed size. If no place within a few probes is free, a new pointer is not
+//! stored, and from then on every pointer that is not found counts as valid. If the memory of a
+//! deleted object is used for a new object, a stale pointer counts as valid; that mistake is not
+//! found.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -35,12 +36,13 @@ impl Registry {
     }
 
     fn places(&self, pointer: usize) -> impl Iterator<Item = &AtomicUsize> {
-        // Allocations differ in their middle bits; a large odd factor moves these to the top.
+        // The addresses of allocations differ in their middle bits. Multiplying by a large odd
+        // factor moves these bits to the top.
         let hash = pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         (0..PROBES).map(move |probe| &self.places[(hash + probe) % PLACES])
     }
 
-    /// Adds a pointer. No other thread adds or removes the same pointer meanwhile.
+    /// Adds a pointer. No other thread may add or remove the same pointer at the same time.
     pub fn add(&self, pointer: usize) {
         for place in self.places(pointer) {
             let mut seen = place.load(Ordering::Relaxed);
@@ -78,7 +80,7 @@ impl Registry {
             match place.load(Ordering::Acquire) {
                 EMPTY => break,
                 found if found == pointer => {
-                    // If two threads remove the same pointer, one succeeds.
+                    // If two threads remove the same pointer, only one succeeds.
                     let swapped = place.compare_exchange(
                         pointer,
                         DELETED,

@@ -1,7 +1,7 @@
 //! The UMS functions: completion lists, worker contexts, scheduling mode.
 //!
-//! The work is done by `ums::windows`; here are the C types, the checks of what C programs can get
-//! wrong, and the error numbers. Nothing here that an entry point may call locks or allocates.
+//! `ums::windows` does the work. This file has the C types, checks for mistakes that C programs can
+//! make, and the error numbers. No function here that an entry point may call locks or allocates.
 
 use std::ffi::c_void;
 
@@ -24,7 +24,7 @@ use crate::caller::{Count, In, Out};
 #[derive(Clone, Copy)]
 pub struct ThreadInformation {
     version: u32,
-    /// Bit 0: a scheduler. Bit 1: a worker.
+    /// Bit 0: the thread is a scheduler. Bit 1: it is a worker.
     flags: u32,
 }
 
@@ -34,10 +34,10 @@ const AFFINITY: u32 = 3;
 const TEB: u32 = 4;
 const IS_SUSPENDED: u32 = 5;
 const IS_TERMINATED: u32 = 6;
-/// Exists only in this library.
+/// Not a class of Windows: it exists only in this library.
 const COUNTS: u32 = 0x100;
 
-/// `UMS_THREAD_COUNTS`, with Windows' names.
+/// `UMS_THREAD_COUNTS`, with the names that Windows uses.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Counts {
@@ -59,13 +59,14 @@ pub extern "C" fn CreateUmsCompletionList(mut out: Out<'_, ListPointer>) -> BOOL
     })
 }
 
-/// Deletes a completion list. ERROR_BUSY: it still has workers, and is not deleted.
+/// Deletes a completion list. ERROR_BUSY: it still has workers, and it is not deleted.
 #[unsafe(no_mangle)]
 pub extern "C" fn DeleteUmsCompletionList(pointer: ListPointer) -> BOOL {
     guarded(FALSE, || pointer.delete().map(|()| 1))
 }
 
-/// Returns the event of a completion list: automatic, signalled when the list stops being empty.
+/// Returns the event of a completion list. It is automatic, and is signalled when a worker is
+/// queued to the empty list.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetUmsCompletionListEvent(
     pointer: ListPointer,
@@ -82,7 +83,7 @@ pub extern "C" fn GetUmsCompletionListEvent(
     })
 }
 
-/// Takes all items of a completion list; waits for at most this long until there is one.
+/// Takes all items of a completion list. If it is empty, waits for at most this long.
 #[unsafe(no_mangle)]
 pub extern "C" fn DequeueUmsCompletionListItems(
     pointer: ListPointer,
@@ -104,8 +105,8 @@ pub extern "C" fn DequeueUmsCompletionListItems(
     done(dequeue())
 }
 
-/// Unlinks the context from the chain it was dequeued in, and returns the next one. So a second
-/// call on the same context returns NULL.
+/// Unlinks the context from its chain of dequeued contexts, and returns the next context. So a
+/// second call on the same context returns NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetNextUmsListItem(pointer: ContextPointer) -> ContextPointer {
     given(ContextPointer::NULL, pointer.find().map(Found::next_item))
@@ -123,13 +124,13 @@ pub extern "C" fn CreateUmsThreadContext(mut out: Out<'_, ContextPointer>) -> BO
     })
 }
 
-/// Deletes a context whose worker has terminated or never existed.
+/// Deletes a context that has no worker, or whose worker has terminated.
 #[unsafe(no_mangle)]
 pub extern "C" fn DeleteUmsThreadContext(pointer: ContextPointer) -> BOOL {
     guarded(FALSE, || pointer.delete().map(|()| 1))
 }
 
-/// Gives the processor back to the scheduler, with a value for its entry point.
+/// Returns the processor to the scheduler. The parameter is passed to the entry point.
 #[unsafe(no_mangle)]
 pub extern "C" fn UmsThreadYield(parameter: *mut c_void) -> BOOL {
     done(raw::thread_yield(parameter.expose_provenance()).map_err(|_| ERROR_INVALID_PARAMETER))
@@ -151,7 +152,7 @@ fn counts(found: Found<'_>) -> Counts {
     }
 }
 
-/// Queries a worker. The length must be exactly that of the answer.
+/// Queries a worker. The length must be exactly that of the result.
 #[unsafe(no_mangle)]
 pub extern "C" fn QueryUmsThreadInformation(
     pointer: ContextPointer,
@@ -189,7 +190,7 @@ pub extern "C" fn QueryUmsThreadInformation(
     done(query())
 }
 
-/// Sets a worker's user context, the only thing that can be set.
+/// Sets a worker's user context, which is the only information that can be set.
 #[unsafe(no_mangle)]
 pub extern "C" fn SetUmsThreadInformation(
     pointer: ContextPointer,
@@ -201,7 +202,7 @@ pub extern "C" fn SetUmsThreadInformation(
         let found = pointer.find_or_own()?;
         match class {
             USER_CONTEXT if length as usize != size_of::<usize>() => Err(ERROR_BAD_LENGTH),
-            // Of this length, the buffer is such a word.
+            // The length shows that the buffer is such a word.
             USER_CONTEXT => {
                 found.set_user_context(buffer.read().ok_or(ERROR_INVALID_PARAMETER)?);
                 Ok(())

@@ -1,8 +1,9 @@
-//! Locks inside a process: critical sections, slim reader-writer locks, condition variables,
-//! one-time initialisation. They are words in the program's memory, with a futex.
+//! Locks inside a process: critical sections, slim reader-writer locks, condition variables and
+//! one-time initialisation. Each consists of words in the program's memory, and threads sleep on
+//! these words (futex).
 //!
-//! A pointer to one is a borrow: the lock is in the program's memory and stays valid while it is
-//! used, and only this file uses its words, as atomics.
+//! A pointer to a lock is treated as a borrow: the lock stays valid while it is used, and only this
+//! file accesses its words, as atomics.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -70,13 +71,13 @@ impl CriticalSection {
     }
 }
 
-/// Initialises it.
+/// Initialises a critical section.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeCriticalSection(section: Out<'_, CriticalSection>) {
     InitializeCriticalSectionAndSpinCount(section, 0);
 }
 
-/// Initialises it, with a number of tries before it sleeps.
+/// Initialises a critical section. `spins` is the number of tries before a thread sleeps.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeCriticalSectionAndSpinCount(
     mut section: Out<'_, CriticalSection>,
@@ -86,7 +87,7 @@ pub extern "C" fn InitializeCriticalSectionAndSpinCount(
     TRUE
 }
 
-/// As `InitializeCriticalSectionAndSpinCount`.
+/// Like `InitializeCriticalSectionAndSpinCount`.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeCriticalSectionEx(
     section: Out<'_, CriticalSection>,
@@ -96,13 +97,13 @@ pub extern "C" fn InitializeCriticalSectionEx(
     InitializeCriticalSectionAndSpinCount(section, spins)
 }
 
-/// Enters it, without a time limit.
+/// Enters a critical section. Waits without a time limit.
 #[unsafe(no_mangle)]
 pub extern "C" fn EnterCriticalSection(section: &CriticalSection) {
     section.enter();
 }
 
-/// Enters it, if that can be done at once.
+/// Enters a critical section if that is possible without waiting.
 #[unsafe(no_mangle)]
 pub extern "C" fn TryEnterCriticalSection(section: &CriticalSection) -> BOOL {
     if section.is_mine() {
@@ -116,17 +117,17 @@ pub extern "C" fn TryEnterCriticalSection(section: &CriticalSection) -> BOOL {
     FALSE
 }
 
-/// Leaves it.
+/// Leaves a critical section.
 #[unsafe(no_mangle)]
 pub extern "C" fn LeaveCriticalSection(section: &CriticalSection) {
     section.leave();
 }
 
-/// Ends its use.
+/// Ends the use of a critical section.
 #[unsafe(no_mangle)]
 pub extern "C" fn DeleteCriticalSection(_section: &CriticalSection) {}
 
-/// `SRWLOCK`: the number of readers, or WRITER; SLEEPERS while threads may sleep.
+/// `SRWLOCK`: the number of readers, or WRITER; plus SLEEPERS while threads may sleep.
 #[repr(C)]
 #[derive(Default)]
 pub struct SlimLock {
@@ -155,7 +156,7 @@ impl SlimLock {
     fn unlock(&self, by: u32) {
         let word = self.word.fetch_sub(by, Ordering::Release) - by;
         if word == SLEEPERS {
-            // The last owner wakes all, and they compete for the lock.
+            // The last owner wakes all sleeping threads, and they compete for the lock.
             self.word.fetch_and(!SLEEPERS, Ordering::Relaxed);
             system::wake(&self.word, i32::MAX);
         }
@@ -170,7 +171,7 @@ fn no_owner(word: u32) -> bool {
     word == 0
 }
 
-/// Initialises it; a lock that is all zero is initialised too.
+/// Initialises a lock. An all-zero lock is initialised as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeSRWLock(mut lock: Out<'_, SlimLock>) {
     lock.put(SlimLock::default());
@@ -188,13 +189,13 @@ pub extern "C" fn AcquireSRWLockShared(lock: &SlimLock) {
     lock.lock(1, no_writer);
 }
 
-/// Locks it exclusively, if that can be done at once.
+/// Locks it exclusively if that is possible without waiting.
 #[unsafe(no_mangle)]
 pub extern "C" fn TryAcquireSRWLockExclusive(lock: &SlimLock) -> u8 {
     lock.try_lock(WRITER, no_owner).into()
 }
 
-/// Locks it together with other readers, if that can be done at once.
+/// Locks it together with other readers if that is possible without waiting.
 #[unsafe(no_mangle)]
 pub extern "C" fn TryAcquireSRWLockShared(lock: &SlimLock) -> u8 {
     lock.try_lock(1, no_writer).into()
@@ -222,7 +223,8 @@ pub struct ConditionVariable {
 
 impl ConditionVariable {
     fn sleep(&self, ms: u32, unlock: impl FnOnce(), lock: impl FnOnce()) -> BOOL {
-        // Read before the unlock: a wake after it changes the number, and the sleep ends at once.
+        // Read before the unlock. If a wake comes after the unlock, it changes the number, and the
+        // sleep ends immediately.
         let turn = self.turn.load(Ordering::Acquire);
         unlock();
         let woken = system::wait(&self.turn, turn, (ms != INFINITE).then_some(ms));
@@ -240,13 +242,14 @@ impl ConditionVariable {
     }
 }
 
-/// Initialises it; an all-zero variable is initialised too.
+/// Initialises a condition variable. An all-zero variable is initialised as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeConditionVariable(mut variable: Out<'_, ConditionVariable>) {
     variable.put(ConditionVariable::default());
 }
 
-/// Leaves the section, waits to be woken (or wakes for no reason), and enters it again.
+/// Leaves the section, waits until it is woken, and enters the section again. It may also wake
+/// without a cause.
 #[unsafe(no_mangle)]
 pub extern "C" fn SleepConditionVariableCS(
     variable: &ConditionVariable,
@@ -256,7 +259,8 @@ pub extern "C" fn SleepConditionVariableCS(
     variable.sleep(ms, || section.leave(), || section.enter())
 }
 
-/// As `SleepConditionVariableCS`, with a slim lock; `flags` 1: it is locked shared.
+/// Like `SleepConditionVariableCS`, with a slim lock. If `flags` is 1, the caller has locked it
+/// shared.
 #[unsafe(no_mangle)]
 pub extern "C" fn SleepConditionVariableSRW(
     variable: &ConditionVariable,
@@ -283,7 +287,7 @@ pub extern "C" fn WakeAllConditionVariable(variable: &ConditionVariable) {
     variable.wake(i32::MAX);
 }
 
-/// `INIT_ONCE`: 0 not begun, 1 running, 2 done.
+/// `INIT_ONCE`. 0: not begun; 1: running; 2: done.
 #[repr(C)]
 pub struct InitOnce {
     state: AtomicU32,
@@ -295,8 +299,8 @@ pub type InitOnceCallback = Option<
     extern "C-unwind" fn(&InitOnce, parameter: Argument, context: Out<'_, Argument>) -> BOOL,
 >;
 
-/// Calls the function once, for all callers; the other callers wait. If it returns false, the next
-/// caller tries.
+/// Calls the function once for all callers. Other callers wait meanwhile. If the function returns
+/// false, the next caller calls it again.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn InitOnceExecuteOnce(
     once: &InitOnce,

@@ -1,10 +1,12 @@
-//! Calls of the C library, one safe function each: words that threads sleep on, eventfds, clocks,
+//! Calls of the C library, each as a safe function: words on which threads sleep, eventfds, clocks,
 //! sleeping, processors, thread-local values, the heap.
 //!
-//! Calls that block are the C library's own, so that a worker which blocks in one is noticed.
+//! Calls that may block are made through the C library's functions, so that a worker that blocks in
+//! one is noticed.
 //!
-//! No wake-up is lost between [`wait`] and [`wake`]: the kernel compares the word with what the
-//! waiter saw before it sleeps. This file has unsafe code so that the other files need none for it.
+//! No wake-up is lost between [`wait`] and [`wake`], because before the waiter sleeps, the kernel
+//! compares the word with the value that the waiter has seen. This file has the unsafe code for
+//! these calls, so that other files need none for them.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +29,7 @@ pub fn wait(word: &AtomicU32, seen: u32, ms: Option<u32>) -> bool {
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let result = may_block(
         || word.load(Ordering::Relaxed) == seen,
-        // SAFETY: Plain Call: the word and the time outlive it.
+        // SAFETY: Plain Call: the word and the time outlive the call.
         || unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, seen, span) },
     );
     result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
@@ -35,7 +37,7 @@ pub fn wait(word: &AtomicU32, seen: u32, ms: Option<u32>) -> bool {
 
 /// Wakes at most this many threads that sleep on the word.
 pub fn wake(word: &AtomicU32, count: i32) {
-    // SAFETY: Plain Call: the kernel uses the address as a name only.
+    // SAFETY: Plain Call: the kernel uses the address only to find sleeping threads.
     unsafe {
         let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
         libc::syscall(libc::SYS_futex, word.as_ptr(), op, count);
@@ -44,7 +46,7 @@ pub fn wake(word: &AtomicU32, count: i32) {
 
 /// Creates an eventfd.
 pub(super) fn eventfd(count: u32, flags: i32) -> Result<OwnedFd, u32> {
-    // SAFETY: Plain Call; a descriptor that is not negative is new and belongs to this function.
+    // SAFETY: Plain Call. A descriptor that is not negative is new, and belongs to this function.
     unsafe {
         let fd = libc::eventfd(count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | flags);
         if fd < 0 { Err(os()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
@@ -53,7 +55,8 @@ pub(super) fn eventfd(count: u32, flags: i32) -> Result<OwnedFd, u32> {
 
 /// Adds to the count of an eventfd.
 pub(super) fn signal(fd: RawFd, count: u64) {
-    // SAFETY: Plain Call: eight bytes. It fails only when the count is full, which signals as well.
+    // SAFETY: Plain Call: eight bytes. The call fails only if the count is full, and then the
+    // object is signalled anyway.
     unsafe { libc::write(fd, (&raw const count).cast(), 8) };
 }
 
@@ -70,53 +73,53 @@ pub(super) fn is_readable(fd: RawFd) -> bool {
     poll(&mut set, 0) > 0
 }
 
-/// Waits until a descriptor of the set is readable, for at most this many milliseconds; -1: no
-/// limit.
+/// Waits until a descriptor of the set is readable, for at most this many milliseconds (-1: no
+/// limit).
 pub(super) fn poll(set: &mut [libc::pollfd], ms: i32) -> i32 {
-    // SAFETY: Plain Call: the array outlives it.
+    // SAFETY: Plain Call: the array outlives the call.
     unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, ms) }
 }
 
 /// Reads one of the kernel's clocks.
 pub(super) fn now(clock: libc::clockid_t) -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: Plain Call: `time` outlives it.
+    // SAFETY: Plain Call: `time` outlives the call.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time
 }
 
-/// Sleeps for this long; a signal's handler does not shorten the sleep.
+/// Sleeps for this long. A signal handler does not shorten the sleep.
 pub(super) fn sleep(mut left: libc::timespec) {
-    // SAFETY: Plain Call: `left` outlives it.
+    // SAFETY: Plain Call: `left` outlives the call.
     while unsafe { libc::nanosleep(&left, &mut left) } != 0
         && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
     {}
 }
 
-/// Returns the bytes of a page.
+/// Returns the size of a page, in bytes.
 pub(super) fn page_size() -> usize {
     // SAFETY: Plain Call.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// Returns the processor that the caller runs on at this moment.
+/// Returns the processor on which the caller runs at this moment.
 pub(super) fn processor() -> u32 {
     // SAFETY: Plain Call.
     unsafe { libc::sched_getcpu() as u32 }
 }
 
-/// Returns the kernel thread id of the kernel thread that the caller runs on.
+/// Returns the kernel's number of the kernel thread on which the caller runs.
 pub(super) fn kernel_thread() -> u32 {
     // SAFETY: Plain Call.
     unsafe { libc::gettid() as u32 }
 }
 
-/// Sets which processors a thread may use (0: the caller). Returns the mask it had.
+/// Sets the processors that a thread may use (0: the caller). Returns the previous mask.
 pub(super) fn set_affinity(id: u32, mask: usize) -> Result<usize, u32> {
     let id = id as libc::pid_t;
     let mut before = [0usize; 16];
     let size = size_of_val(&before);
-    // SAFETY: Plain Call: the kernel writes no more than the given size.
+    // SAFETY: Plain Call: the kernel does not write more than the given size.
     let (read, written) = unsafe {
         let read = libc::syscall(libc::SYS_sched_getaffinity, id, size, before.as_mut_ptr());
         let (size, mask) = (size_of::<usize>(), &raw const mask);
@@ -125,24 +128,26 @@ pub(super) fn set_affinity(id: u32, mask: usize) -> Result<usize, u32> {
     if read < 0 || written < 0 { Err(os()) } else { Ok(before[0]) }
 }
 
-/// Sets a thread's nice value (0: the caller's). A refusal has no effect.
+/// Sets a thread's nice value (0: the caller). If the system refuses, nothing changes.
 pub(super) fn set_nice(id: u32, nice: i32) {
     // SAFETY: Plain Call.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, id, nice) };
 }
 
-/// Creates a key of thread-local values. At a thread's end the function is called with its value.
+/// Creates a key of thread-local values. When a thread ends, the function is called with the
+/// thread's value.
 pub(super) fn key_new(at_end: Option<extern "C" fn(*mut c_void)>) -> Option<u32> {
     let mut key = 0;
     let at_end = at_end.map(|f| f as unsafe extern "C" fn(*mut c_void));
-    // SAFETY: Plain Call: `key` outlives it.
+    // SAFETY: Plain Call: `key` outlives the call.
     let failed = unsafe { libc::pthread_key_create(&mut key, at_end) };
     (failed == 0).then_some(key)
 }
 
-/// Returns the calling thread's value; NULL if it has none, or if there is no such key.
+/// Returns the calling thread's value. Returns NULL if the thread has none, or if the key does not
+/// exist.
 pub(super) fn key_get(key: u32) -> *mut c_void {
-    // SAFETY: Plain Call: an invalid key gives NULL.
+    // SAFETY: Plain Call: for an invalid key the result is NULL.
     unsafe { libc::pthread_getspecific(key) }
 }
 
@@ -152,28 +157,29 @@ pub(super) fn key_free(key: u32) -> bool {
     unsafe { libc::pthread_key_delete(key) == 0 }
 }
 
-/// A value of a thread, for the function at its end.
+/// A thread-local value, which is passed to the function that is called when the thread ends.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Value(*const c_void);
 
 impl Value {
-    /// Stores it under a key, for the calling thread. Returns false if there is no such key.
+    /// Stores it under a key, for the calling thread. Returns false if the key does not exist.
     pub(super) fn store(self, key: u32) -> bool {
-        // SAFETY: C Caller: the key's function may be called with it. An invalid key is an error.
+        // SAFETY: C Caller: the key's function may be called with the value. An invalid key causes
+        // an error.
         unsafe { libc::pthread_setspecific(key, self.0) == 0 }
     }
 }
 
-/// A block of the heap, or NULL. A call that takes it ends the block that it was.
+/// A block of the heap, or NULL. A method that takes the block by value ends its use.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Block(*mut c_void);
 
 impl Block {
-    /// Allocates a block; NULL if there is no memory.
+    /// Allocates a block. Returns NULL if there is no memory.
     pub(super) fn new(size: usize, zeroed: bool) -> Block {
-        // A block of no bytes is a block too.
+        // A block of zero bytes is also a valid block.
         let size = size.max(1);
         // SAFETY: Plain Call.
         Block(unsafe { if zeroed { libc::calloc(1, size) } else { libc::malloc(size) } })
@@ -186,11 +192,12 @@ impl Block {
         self.0.is_null()
     }
 
-    /// Changes its size; it may move. If there is no memory the result is NULL, and it stays.
+    /// Changes the block's size; the block may move. If there is no memory, returns NULL, and the
+    /// block stays as it was.
     pub(super) fn resize(self, size: usize, zeroed: bool) -> Block {
         let size = size.max(1);
         let before = self.size();
-        // SAFETY: C Caller: a block of this heap; its new part may be written.
+        // SAFETY: C Caller: it is a block of this heap. Its new part may be written.
         unsafe {
             let moved = libc::realloc(self.0, size);
             if zeroed && !moved.is_null() && size > before {
@@ -202,13 +209,13 @@ impl Block {
 
     /// Returns a lower bound of its size; 0 for NULL.
     pub(super) fn size(&self) -> usize {
-        // SAFETY: C Caller: a block of this heap; NULL has no bytes.
+        // SAFETY: C Caller: it is a block of this heap. NULL has size 0.
         unsafe { libc::malloc_usable_size(self.0) }
     }
 
     /// Frees it.
     pub(super) fn free(self) {
-        // SAFETY: C Caller: a block of this heap, or NULL.
+        // SAFETY: C Caller: it is a block of this heap, or NULL.
         unsafe { libc::free(self.0) };
     }
 }

@@ -1,7 +1,7 @@
-//! The functions for threads: creating, waiting for and ending them (`pthread.rs` has the threads
-//! themselves).
+//! The functions that create threads, end them and query them. `pthread.rs` has the threads
+//! themselves.
 //!
-//! Unsafe code only where a thread ends: that unwinds the program's frames.
+//! Unsafe code only where a thread ends, because that unwinds the program's frames.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -21,23 +21,24 @@ use super::waitable::Object;
 use super::worker;
 use crate::caller::{Argument, Out};
 
-/// The thread does not run before `ResumeThread`.
+/// The thread does not begin before `ResumeThread`.
 pub const CREATE_SUSPENDED: u32 = 4;
-/// `stack_size` is address space, which it always is here.
+/// `stack_size` is the size of the address space, which is always the case here.
 pub const STACK_SIZE_PARAM_IS_A_RESERVATION: u32 = 0x0001_0000;
 
-/// For a UMS worker: it has its own context, and is executed without a system call. Exists only in
-/// this library.
+/// For a UMS worker: it has its own context, and is executed without a system call. Not a flag of
+/// Windows: it exists only in this library.
 pub const UMS_THREAD_OWN_CONTEXT: u32 = 0x0100_0000;
 
 /// The minimum size of a thread's stack.
 const STACK: usize = 1 << 20;
 
-/// A start routine.
+/// The start routine of a thread.
 pub type ThreadStart = Option<StartRoutine>;
 
 unsafe extern "C-unwind" {
-    // Declared here because it unwinds the frames above it, which libc's declaration denies.
+    // Declared here because it unwinds the caller's frames, which the declaration in libc does not
+    // permit.
     fn pthread_exit(value: *mut c_void) -> !;
 }
 
@@ -63,11 +64,11 @@ pub extern "C" fn CreateThread(
     )
 }
 
-/// Creates a thread in this process; other processes cannot be named. With the attribute
-/// `PROC_THREAD_ATTRIBUTE_UMS_THREAD` it is a UMS worker: it is queued to its completion list, and
-/// runs when a scheduler executes it. With the flag `UMS_THREAD_OWN_CONTEXT`, which Windows does
-/// not have, or with `UMS_WINDOWS_WORKERS=context` in the environment, that is done without a
-/// system call.
+/// Creates a thread in this process; other processes are not supported. With the attribute
+/// `PROC_THREAD_ATTRIBUTE_UMS_THREAD` the thread is a UMS worker: it is queued to its completion
+/// list, and runs when a scheduler executes it. A worker with its own context is executed without a
+/// system call. It is created by the flag `UMS_THREAD_OWN_CONTEXT`, which Windows does not have, or
+/// by `UMS_WINDOWS_WORKERS=context` in the environment.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateRemoteThreadEx(
     process: HANDLE,
@@ -94,9 +95,10 @@ pub extern "C" fn CreateRemoteThreadEx(
         if own && worker.is_none() {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // The handle first: once the thread runs this cannot be undone.
+        // The handle is made first, because a thread that runs cannot be taken back.
         let handle = handle::make(Object::Thread(thread.clone()))?;
-        // As on Windows, the size is what is committed at first, and the stack has at least 1 MiB.
+        // As on Windows, `stack_size` is the size that is committed at first; the stack has at
+        // least 1 MiB.
         let stack = stack_size.clamp(STACK, 1 << 40).next_multiple_of(65536);
         let suspend = flags & CREATE_SUSPENDED != 0;
         thread.suspended.store(suspend.into(), Ordering::Release);
@@ -113,7 +115,7 @@ pub extern "C" fn CreateRemoteThreadEx(
     })
 }
 
-/// As `CreateRemoteThreadEx`, without attributes.
+/// Like `CreateRemoteThreadEx`, without attributes.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateRemoteThread(
     process: HANDLE,
@@ -128,32 +130,33 @@ pub extern "C" fn CreateRemoteThread(
     CreateRemoteThreadEx(process, security, stack_size, start_routine, argument, flags, none, id)
 }
 
-/// Ends the calling thread. As with pthread_exit, cleanup handlers run.
+/// Ends the calling thread. Cleanup handlers run, as with pthread_exit.
 ///
-/// The frames above are the program's: C has no frames that need a destructor here.
+/// The frames that are cut off belong to the program: C has no frames with destructors here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ExitThread(code: u32) -> ! {
     if let Some(thread) = current() {
         thread.exit_code.store(code, Ordering::Release);
     }
     raw::before_exit();
-    // SAFETY: No Drops: the frames above are the caller's, and here nothing needs a destructor.
+    // SAFETY: No Drops: the frames above belong to the caller, and this function has nothing to
+    // drop.
     unsafe { pthread_exit(std::ptr::null_mut()) }
 }
 
-/// Ends the calling thread; no other thread can be ended by force (ERROR_NOT_SUPPORTED), because
-/// its locks would stay locked.
+/// Ends the calling thread. No other thread can be ended by force (ERROR_NOT_SUPPORTED), because
+/// the locks that it holds would stay locked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn TerminateThread(thread: HANDLE, code: u32) -> BOOL {
     let own = thread == CURRENT_THREAD || find(thread).is_ok_and(|t| is_caller(&t));
     if own {
-        // SAFETY: Contract: as `ExitThread` asks.
+        // SAFETY: Contract: this function requires the same of its caller as `ExitThread`.
         unsafe { ExitThread(code) }
     }
     done(find(thread).and(Err(ERROR_NOT_SUPPORTED)))
 }
 
-/// Returns the exit code of a thread; STILL_ACTIVE while it runs.
+/// Stores the exit code of a thread; STILL_ACTIVE if it has not ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetExitCodeThread(thread: HANDLE, mut code: Out<'_, u32>) -> BOOL {
     if code.is_null() {
@@ -170,7 +173,7 @@ pub extern "C" fn GetExitCodeThread(thread: HANDLE, mut code: Out<'_, u32>) -> B
     done(found.map(|found| code.put(found)))
 }
 
-/// Returns the kernel thread id of a thread, as gdb and perf show it.
+/// Returns the kernel's number of a thread, which gdb and perf show.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetThreadId(thread: HANDLE) -> u32 {
     match thread {
@@ -179,8 +182,8 @@ pub extern "C" fn GetThreadId(thread: HANDLE) -> u32 {
     }
 }
 
-/// Returns the kernel thread id of the calling thread: of its own kernel thread, if it is a worker
-/// that has its own context.
+/// Returns the kernel's number of the calling thread. For a worker with its own context, returns
+/// the number of its own kernel thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetCurrentThreadId() -> u32 {
     this_thread()
@@ -204,21 +207,21 @@ pub extern "C" fn GetCurrentProcessId() -> u32 {
     std::process::id()
 }
 
-/// Yields the processor to other threads. Returns true if another may have run.
+/// Yields the processor to other threads. Returns true, because another thread may have run.
 #[unsafe(no_mangle)]
 pub extern "C" fn SwitchToThread() -> BOOL {
     std::thread::yield_now();
     1
 }
 
-/// Resumes a suspended thread. Returns how often it had been suspended, or -1.
+/// Resumes a suspended thread. Returns how many times it was suspended before, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn ResumeThread(thread: HANDLE) -> u32 {
     given(
         u32::MAX,
         find(thread).map(|thread| {
             if let Some(before) = worker::resume(thread.context.load(Ordering::Acquire)) {
-                // A worker that was created suspended waits in both places.
+                // A worker that was created suspended is counted as suspended in two places.
                 let _ = less(&thread);
                 return before;
             }
@@ -236,8 +239,9 @@ fn less(thread: &Thread) -> u32 {
     before.unwrap_or(0)
 }
 
-/// Suspends a UMS worker, or once more a thread that was created suspended; another running thread
-/// cannot be suspended (ERROR_NOT_SUPPORTED). Returns how often it had been suspended, or -1.
+/// Suspends a UMS worker, or suspends once more a thread that was created suspended. Another
+/// running thread cannot be suspended (ERROR_NOT_SUPPORTED). Returns how many times it was
+/// suspended before, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn SuspendThread(thread: HANDLE) -> u32 {
     given(
@@ -253,7 +257,7 @@ pub extern "C" fn SuspendThread(thread: HANDLE) -> u32 {
     )
 }
 
-/// Sets which processors a thread may use. Returns the mask it had, or 0.
+/// Sets the processors that a thread may use. Returns the previous mask, or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn SetThreadAffinityMask(thread: HANDLE, mask: usize) -> usize {
     let set = || {
@@ -263,14 +267,14 @@ pub extern "C" fn SetThreadAffinityMask(thread: HANDLE, mask: usize) -> usize {
     given(0, set())
 }
 
-/// As `SetThreadAffinityMask` to one processor, which has no effect here. Returns 0.
+/// On Windows this names a preferred processor. It has no effect here. Returns 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn SetThreadIdealProcessor(_thread: HANDLE, _processor: u32) -> u32 {
     0
 }
 
-/// Sets a thread's priority, -2 (lowest) to 2 (highest), -15 (idle), 15 (time critical), as its
-/// nice value. A change that the system does not allow has no effect, and is no error.
+/// Sets a thread's priority as its nice value: -2 (lowest) to 2 (highest), -15 (idle), 15 (time
+/// critical). If the system does not allow the change, it has no effect, and is no error.
 #[unsafe(no_mangle)]
 pub extern "C" fn SetThreadPriority(thread: HANDLE, priority: i32) -> BOOL {
     let set = || {

@@ -5,7 +5,7 @@ use super::object::INFINITE;
 use super::system::{now, page_size, processor, sleep};
 use crate::caller::Out;
 
-/// Ticks of the performance counter in a second: it counts nanoseconds.
+/// Ticks of the performance counter per second: it counts nanoseconds.
 pub const FREQUENCY: i64 = 1_000_000_000;
 
 /// Reads the performance counter.
@@ -16,7 +16,7 @@ pub extern "C" fn QueryPerformanceCounter(mut count: Out<'_, i64>) -> BOOL {
     TRUE
 }
 
-/// Stores how often the performance counter counts in a second.
+/// Stores the ticks of the performance counter per second.
 #[unsafe(no_mangle)]
 pub extern "C" fn QueryPerformanceFrequency(mut frequency: Out<'_, i64>) -> BOOL {
     frequency.put(FREQUENCY);
@@ -30,13 +30,13 @@ pub extern "C" fn GetTickCount64() -> u64 {
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
-/// As `GetTickCount64`; it wraps after 49.7 days.
+/// Like `GetTickCount64`, but wraps around after 49.7 days.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetTickCount() -> u32 {
     GetTickCount64() as u32
 }
 
-/// Stores the time of day, in steps of 100 ns since 1601, as two halves.
+/// Stores the time of day, in units of 100 ns since 1601, as two halves.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetSystemTimeAsFileTime(mut halves: Out<'_, [u32; 2]>) {
     const FROM_1601_TO_1970_S: u64 = 11_644_473_600;
@@ -45,7 +45,7 @@ pub extern "C" fn GetSystemTimeAsFileTime(mut halves: Out<'_, [u32; 2]>) {
     halves.put([steps as u32, (steps >> 32) as u32]);
 }
 
-/// Sleeps. A UMS worker that sleeps is blocked: its scheduler runs others meanwhile.
+/// Sleeps. A UMS worker that sleeps is blocked, so its scheduler runs other workers.
 #[unsafe(no_mangle)]
 pub extern "C" fn Sleep(ms: u32) {
     if ms == 0 {
@@ -56,7 +56,7 @@ pub extern "C" fn Sleep(ms: u32) {
     sleep(libc::timespec { tv_sec: seconds, tv_nsec: i64::from(ms % 1000) * 1_000_000 });
 }
 
-/// As `Sleep`; nothing can alert it here. Returns 0.
+/// Like `Sleep`. `alertable` has no effect. Returns 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn SleepEx(ms: u32, _alertable: BOOL) -> u32 {
     Sleep(ms);
@@ -79,7 +79,7 @@ pub struct SystemInfo {
     revision: u16,
 }
 
-/// Describes the computer: the processors that the process may use, the size of a page.
+/// Describes the computer: the processors that the process may use, and the size of a page.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetSystemInfo(mut info: Out<'_, SystemInfo>) {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -100,7 +100,7 @@ pub extern "C" fn GetSystemInfo(mut info: Out<'_, SystemInfo>) {
     info.put(found);
 }
 
-/// Returns the processor that the caller runs on at this moment.
+/// Returns the processor on which the caller runs at this moment.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetCurrentProcessorNumber() -> u32 {
     processor()

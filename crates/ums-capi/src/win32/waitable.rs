@@ -1,16 +1,16 @@
-//! What can be waited for: events, semaphores, mutexes, threads, completion lists.
+//! The objects that can be waited for: events, semaphores, mutexes, threads, completion lists.
 //!
-//! Each has an eventfd, and the kernel's count in it is the truth: an object is signalled while its
-//! descriptor is readable, and *taking* it is what a successful wait does to it.
+//! Each object has an eventfd, and the kernel's count in it is the object's state. An object is
+//! signalled while its descriptor is readable. A successful wait *takes* the object:
 //!
 //! ```text
-//!   object            | taking it                | given by
+//!   object            | taking it                | signalled by
 //!   event, manual     | changes nothing          | SetEvent
 //!   event, automatic  | resets the count         | SetEvent
 //!   completion list   | resets the count         | a worker that is queued to an empty list
 //!   semaphore         | reads one                | ReleaseSemaphore
 //!   mutex             | reads the one token      | ReleaseMutex
-//!   thread            | changes nothing          | its end
+//!   thread            | changes nothing          | the thread's end
 //! ```
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -62,7 +62,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Returns the descriptor that is readable while it is signalled.
+    /// Returns the descriptor that is readable while the object is signalled.
     pub(super) fn fd(&self) -> Result<RawFd, u32> {
         match self {
             Object::Event(event) => Ok(event.fd.as_raw_fd()),
@@ -73,7 +73,7 @@ impl Object {
         }
     }
 
-    /// Takes it, if it is signalled. Returns false if it is not.
+    /// Takes the object if it is signalled. Returns false if it is not.
     pub(super) fn take(&self) -> bool {
         match self {
             Object::Event(Event { fd, manual: true }) => is_readable(fd.as_raw_fd()),
@@ -97,7 +97,7 @@ impl Object {
         }
     }
 
-    /// Returns true if a take would have succeeded at some moment during the call.
+    /// Returns true if a call of `take` would have succeeded at some moment during this call.
     pub(super) fn is_signalled(&self) -> bool {
         match self {
             Object::Thread(thread) => thread.has_ended(),
@@ -106,7 +106,7 @@ impl Object {
         }
     }
 
-    /// Undoes a take.
+    /// Undoes a `take`.
     pub(super) fn put_back(&self) {
         match self {
             Object::Event(Event { manual: true, .. }) | Object::Thread(_) => {}
@@ -121,7 +121,7 @@ impl Object {
 }
 
 impl Mutex {
-    /// Releases it once. The caller owns it.
+    /// Releases it once. The caller must own it.
     pub(super) fn release(&self) {
         if self.depth.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.owner.store(0, Ordering::Relaxed);

@@ -1,11 +1,12 @@
-//! UMS workers and completion lists: which of them are alive, and what can be done with one.
+//! UMS workers and completion lists: which of them are alive, and the operations on them.
 //!
-//! Unsafe code, because programs hold bare pointers to them. A pointer is followed only after
-//! `Registry` has found it, and a program does not delete what it uses at the same time.
+//! Unsafe code, because programs hold bare pointers to workers and lists. A pointer is followed
+//! only after `Registry` has found it, and a program must not delete an object while another call
+//! uses it.
 //!
-//! `ExecuteUmsThread` does not return when it succeeds: the scheduler's stack is cut back to where
-//! `EnterUmsSchedulingMode` calls the entry point. So between the two there must be no frame of
-//! this crate that needs a destructor, and no `catch_unwind`.
+//! `ExecuteUmsThread` does not return when it succeeds: the scheduler's stack is cut back to the
+//! point where `EnterUmsSchedulingMode` calls the entry point. So between the two there must be no
+//! frame of this crate that needs a destructor, and no `catch_unwind`.
 
 #![allow(unsafe_code)]
 
@@ -22,7 +23,7 @@ use super::error::{
 };
 use super::registry::Registry;
 
-/// The version of the structures.
+/// The version of the structures, which the program states.
 pub const UMS_VERSION: u32 = 0x0100;
 
 /// The contexts that are alive.
@@ -30,27 +31,27 @@ static CONTEXTS: Registry = Registry::new();
 /// The completion lists that are alive.
 static LISTS: Registry = Registry::new();
 
-/// A program's pointer to a worker context, alive or not.
+/// A pointer to a worker context that a program passed. The context may have been deleted.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct ContextPointer(*const Context);
 
-/// A program's pointer to a completion list, alive or not.
+/// A pointer to a completion list that a program passed. The list may have been deleted.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct ListPointer(*const List);
 
-/// The context and the list that a worker is created with.
+/// The context and the completion list with which a worker is created.
 pub(super) struct Worker {
     pub context: ContextPointer,
     pub list: ListPointer,
 }
 
-/// A worker context that is alive for the time of the call.
+/// A worker context that stays alive for the time of the call.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'a>(*const Context, PhantomData<&'a Context>);
 
-/// A completion list that is alive for the time of the call.
+/// A completion list that stays alive for the time of the call.
 #[derive(Clone, Copy)]
 pub(super) struct FoundList<'a>(*const List, PhantomData<&'a List>);
 
@@ -74,27 +75,29 @@ impl ContextPointer {
         self.0.is_null()
     }
 
-    /// Returns the context, if it is alive.
+    /// Returns the context if it is alive.
     pub(super) fn find<'a>(self) -> Result<Found<'a>, u32> {
         let alive = CONTEXTS.has(self.0.addr());
         if alive { Ok(Found(self.0, PhantomData)) } else { Err(ERROR_INVALID_PARAMETER) }
     }
 
-    /// Returns a worker's context, or the caller's own.
+    /// Returns the context of a worker, or the caller's own context.
     pub(super) fn find_or_own<'a>(self) -> Result<Found<'a>, u32> {
         let own = raw::current();
         let is_own = !own.is_null() && own.addr() == self.0.addr();
         if is_own { Ok(Found(own, PhantomData)) } else { self.find() }
     }
 
-    /// Deletes the context, unless its worker runs.
+    /// Deletes the context. Fails if the context has a worker that has not terminated.
     pub(super) fn delete(self) -> Result<(), u32> {
         let Found(found, _) = self.find()?;
-        // Out of the registry first: once deleted, the memory may become another context's.
+        // It is removed from the registry first, because after the deletion the memory may become
+        // another context.
         if !CONTEXTS.remove(found.addr()) {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: Handed Over: this call removed it; a refusal leaves it alive.
+        // SAFETY: Handed Over: this call has removed it from the registry. If the deletion is
+        // refused, the context stays alive.
         unsafe { raw::context_delete(found) }.map_err(|_| {
             CONTEXTS.add(found.addr());
             ERROR_INVALID_PARAMETER
@@ -103,7 +106,7 @@ impl ContextPointer {
 }
 
 impl Found<'_> {
-    /// Unlinks it from the chain it was dequeued in, and returns the next one.
+    /// Unlinks the context from its chain of dequeued contexts, and returns the next context.
     pub(super) fn next_item(self) -> ContextPointer {
         // SAFETY: Held: it is alive for the time of the call.
         ContextPointer(unsafe { raw::next_item(self.0) })
@@ -155,7 +158,7 @@ impl ListPointer {
         self.0.is_null()
     }
 
-    /// Returns the list, if it is alive.
+    /// Returns the list if it is alive.
     pub(super) fn find<'a>(self) -> Result<FoundList<'a>, u32> {
         let alive = LISTS.has(self.0.addr());
         if alive { Ok(FoundList(self.0, PhantomData)) } else { Err(ERROR_INVALID_PARAMETER) }
@@ -171,31 +174,33 @@ impl ListPointer {
         if !LISTS.remove(found.addr()) {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: Handed Over: this call removed it, so the reference is released once.
+        // SAFETY: Handed Over: this call has removed the list from the registry, so the reference
+        // is released once.
         unsafe { raw::list_delete(found) };
         Ok(())
     }
 }
 
 impl FoundList<'_> {
-    /// Returns a descriptor of its own for the list's event.
+    /// Returns a new descriptor of the list's event.
     pub(super) fn event(self) -> std::io::Result<OwnedFd> {
-        // SAFETY: Held: the list, and with it the descriptor, is there for the time of the call.
+        // SAFETY: Held: the list, and with it the descriptor, exists for the time of the call.
         unsafe { BorrowedFd::borrow_raw(raw::list_event_fd(self.0)) }.try_clone_to_owned()
     }
 
-    /// Takes all items; waits for at most this long until there is one. NULL: the time is over.
+    /// Takes all items. If the list is empty, waits for at most this long. Returns NULL if the time
+    /// is over.
     pub(super) fn dequeue(self, limit: Option<u32>) -> ContextPointer {
         // SAFETY: Held: it is alive for the time of the call.
         ContextPointer(unsafe { raw::list_dequeue(self.0, limit) })
     }
 }
 
-/// Starts a worker's thread, which waits to be executed. Returns the address of its context, and
-/// its kernel thread id. If `own` is set it has its own context.
+/// Starts a worker's thread, which waits to be executed. Returns the address of its context and the
+/// kernel's number of the thread. If `own` is set, the worker has its own context.
 ///
 /// # Safety
-/// `begin` may be called with the argument, once, on the new thread.
+/// `begin` must be callable with the argument, once, on the new thread.
 pub(super) unsafe fn start(
     worker: &Worker,
     own: bool,
@@ -227,13 +232,13 @@ fn at<'a>(address: usize) -> Option<Found<'a>> {
 }
 
 /// Suspends a worker, given by the address of its context (0 for a thread that is no worker).
-/// Returns how often it had been suspended.
+/// Returns how many times it was suspended before.
 pub(super) fn suspend(address: usize) -> Option<u32> {
     // SAFETY: Held: it is alive for the time of the call.
     at(address).map(|found| unsafe { raw::suspend(found.0) })
 }
 
-/// Resumes a suspended worker. Returns how often it had been suspended.
+/// Resumes a suspended worker. Returns how many times it was suspended before.
 pub(super) fn resume(address: usize) -> Option<u32> {
     // SAFETY: Held: it is alive for the time of the call.
     at(address).map(|found| unsafe { raw::resume(found.0) })
@@ -255,13 +260,15 @@ pub type EntryPoint =
 /// Makes the calling thread a scheduler until its entry point returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn EnterUmsSchedulingMode(info: *const StartupInfo) -> BOOL {
-    // No catch_unwind around it, and nothing here needs a destructor.
+    // There must be no `catch_unwind` around this function, and nothing in it may need a
+    // destructor.
     if info.is_null() {
         return done(Err(ERROR_INVALID_PARAMETER));
     }
-    // SAFETY: C Caller: a structure.
+    // SAFETY: C Caller: it points to the structure.
     let StartupInfo { version, list, entry, parameter } = unsafe { info.read_unaligned() };
-    // The list is checked only: the entry point decides which list it takes from.
+    // The list is only checked here. The entry point itself decides from which list it takes
+    // workers.
     let (Some(entry), Ok(_)) = (entry, list.find()) else {
         return done(Err(ERROR_INVALID_PARAMETER));
     };
@@ -270,24 +277,25 @@ pub unsafe extern "C-unwind" fn EnterUmsSchedulingMode(info: *const StartupInfo)
     }
     // SAFETY: C Caller: the entry point may be called with this parameter.
     let entered = unsafe { raw::enter(entry, parameter) };
-    // The caller is a scheduler or worker already, or there is no block watch on this system.
+    // Either the caller is already a scheduler or a worker, or this system has no block watch.
     done(entered.map_err(|_| ERROR_NOT_SUPPORTED))
 }
 
-/// Runs a worker. Returns only if that is not possible; the last error says why.
+/// Executes a worker. Returns only if that fails; the last error says why.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ExecuteUmsThread(pointer: ContextPointer) -> BOOL {
     let Ok(Found(found, _)) = pointer.find() else {
         SetLastError(ERROR_INVALID_PARAMETER);
         return FALSE;
     };
-    // SAFETY: No Drops: nothing between this and `enter` needs a destructor. Held: it is alive.
+    // SAFETY: No Drops: nothing between this call and `enter` needs a destructor. Held: the context
+    // is alive.
     let failed = unsafe { raw::execute(found) };
     SetLastError(match failed {
         ExecuteError::Locked => ERROR_RETRY,
         ExecuteError::Running => ERROR_INTERNAL_ERROR,
         ExecuteError::Suspended | ExecuteError::Terminated => ERROR_INVALID_THREAD_ID,
-        // A plain thread, or a worker.
+        // The caller is a plain thread or a worker.
         ExecuteError::NotAScheduler => ERROR_NOT_SUPPORTED,
         _ => ERROR_INVALID_PARAMETER,
     });

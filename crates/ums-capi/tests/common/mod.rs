@@ -1,27 +1,28 @@
-//! Compiles C and C++ programs against the library that was just built, and runs them.
+//! Compiles C and C++ programs against the library that this build has made, and runs them.
 //!
-//! A machine needs a C compiler for these tests, as it does to use the library from C. C++ programs
-//! are left out, by name, where there is no C++ compiler.
+//! These tests need a C compiler. If there is no C++ compiler, C++ programs are skipped, and their
+//! names are printed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A folder with the library under its installed name, and the programs made in it.
+/// A temporary folder with the library under its installed name, and the compiled programs.
 pub struct Workshop {
     folder: tempfile::TempDir,
 }
 
-/// How a program is made.
+/// How a program is compiled.
 #[derive(Clone, Copy)]
 pub struct Recipe<'a> {
-    /// Below `tests/c`, or `examples/c` with that prefix.
+    /// The source file: below `tests/c`, or, if it begins with `examples/`, below the crate's
+    /// folder.
     pub source: &'a str,
-    /// Below `include`.
+    /// The folder with the headers, below `include`.
     pub include: &'a str,
-    /// Warnings are errors: our own code must compile without any.
+    /// Whether warnings are errors. The project's own code must compile without warnings.
     pub strict: bool,
-    /// Linked with the static library.
+    /// Whether it is linked with the static library.
     pub is_static: bool,
 }
 
@@ -29,7 +30,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The newest file of this form where cargo puts what it builds for a test.
+/// Returns the newest file with this prefix and suffix among those that cargo has built for the
+/// test.
 fn built(prefix: &str, suffix: &str) -> PathBuf {
     let deps = std::env::current_exe().expect("a test has a path");
     let deps = deps.parent().expect("a test lies in a folder").to_owned();
@@ -61,7 +63,7 @@ fn compiler(cpp: bool) -> Option<Command> {
 }
 
 impl Workshop {
-    /// A new one.
+    /// Returns a new folder with the library.
     pub fn new() -> Workshop {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let link = |from: PathBuf, name: &str| {
@@ -74,7 +76,7 @@ impl Workshop {
         Workshop { folder }
     }
 
-    /// Makes a program. None: there is no compiler for it, which it has said.
+    /// Compiles a program. If there is no compiler for it, prints that and returns None.
     pub fn make(&self, recipe: Recipe<'_>) -> Option<PathBuf> {
         let source = match recipe.source.strip_prefix("examples/") {
             Some(_) => root().join(recipe.source),
@@ -105,12 +107,12 @@ impl Workshop {
         Some(program)
     }
 
-    /// Runs a program to its end, which must come soon enough and be a success. Gives its output.
+    /// Runs a program until it ends. It must succeed, within a time limit. Returns its output.
     pub fn run(&self, program: &Path, args: &[&str]) -> String {
         self.run_with(program, args, &[])
     }
 
-    /// As `run`, with these in its environment.
+    /// Like `run`, with these variables in its environment.
     pub fn run_with(&self, program: &Path, args: &[&str], set: &[(&str, &str)]) -> String {
         let (status, output) = self.run_to(program, args, set);
         assert!(
@@ -121,7 +123,8 @@ impl Workshop {
         output
     }
 
-    /// Runs a program to its end: its exit code (none: a signal, or it hung), and what it said.
+    /// Runs a program until it ends. Returns its exit code (None if it died by a signal or hung)
+    /// and its output.
     fn run_to(&self, program: &Path, args: &[&str], set: &[(&str, &str)]) -> (Option<i32>, String) {
         let log = program.with_extension(format!("{}.log", args.join("-").replace('/', "_")));
         let file = std::fs::File::create(&log).expect("a file for its output");
