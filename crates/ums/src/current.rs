@@ -48,7 +48,7 @@ impl AboutToWait {
         self.waiter
     }
 
-    /// Starts its wait.
+    /// Starts the caller's wait.
     #[inline]
     pub(crate) fn begin(self, what: What) -> Ticket {
         let ticket = self.waiter.begin(what);
@@ -57,10 +57,10 @@ impl AboutToWait {
     }
 }
 
-/// Returns the caller, before it begins to wait.
+/// Returns the caller as a waiter that has not begun to wait.
 ///
 /// # Panics
-/// If the caller must not wait: see `Scheduler::may_switch`.
+/// If the caller must not wait here; see `Scheduler::may_switch`.
 #[inline]
 pub(crate) fn about_to_wait() -> AboutToWait {
     let here = here();
@@ -68,8 +68,8 @@ pub(crate) fn about_to_wait() -> AboutToWait {
     AboutToWait { waiter, here }
 }
 
-/// Does what [`about_to_wait`] does and never panics. For a wait that cannot be refused, because
-/// other threads use the caller's stack frame until it ends.
+/// Does what [`about_to_wait`] does, but never panics. It is for a wait that cannot be refused,
+/// because other threads use the caller's stack frame until it ends.
 pub(crate) fn must_wait() -> AboutToWait {
     let here = here();
     let waiter = here.as_ref().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter());
@@ -155,8 +155,8 @@ pub fn yield_if_due() -> bool {
     due
 }
 
-/// Yields if the quantum is over, and fails if the work request was cancelled. For loops that
-/// should end early.
+/// Yields if the quantum is over, and fails if the work request was cancelled. A long loop calls
+/// this so that cancellation ends it early.
 ///
 /// # Errors
 /// [`WaitError::Cancelled`].
@@ -197,7 +197,7 @@ pub fn sleep(span: Duration) -> Result<(), WaitError> {
 /// Does what [`sleep`] does, but views and statistics show the caller's own `reason` for the wait.
 ///
 /// # Errors
-/// As [`sleep`].
+/// The errors of [`sleep`].
 pub fn sleep_as(reason: WaitReason, span: Duration) -> Result<(), WaitError> {
     let deadline = clock::after(span);
     if here().is_none() {
@@ -218,7 +218,7 @@ pub fn sleep_as(reason: WaitReason, span: Duration) -> Result<(), WaitError> {
 /// `Send` for that reason. On a plain thread, or inside another such call, this only calls `f`.
 ///
 /// # Panics
-/// With the panic of `f`, after the worker has rejoined its scheduler.
+/// If `f` panics: with the same panic, after the worker has rejoined its scheduler.
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -238,8 +238,9 @@ where
     scheduler::go_preemptive(reason, f)
 }
 
-/// Leaves the scheduler until the guard is dropped: [`go_preemptive`] for code that is not one
-/// closure. The worker *couples* with its own kernel thread. Others run on the scheduler meanwhile.
+/// Leaves the scheduler until the returned guard is dropped. It does what [`go_preemptive`] does,
+/// for code that is not a closure. The worker *couples* with its own kernel thread. Others run on
+/// the scheduler meanwhile.
 ///
 /// As long as the guard lives, a worker with its own context runs on its own kernel thread. So this
 /// is for calls that block, and for calls whose effect depends on the kernel thread. A thread

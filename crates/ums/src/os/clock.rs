@@ -49,8 +49,8 @@ pub fn ticks() -> u64 {
 /// The first reading of both clocks, to which later readings are compared.
 static START: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// Reads both clocks, the first time that it is called. The longer ago that was, the more exact is
-/// the conversion.
+/// Returns the first reading of both clocks (nanoseconds, ticks), which the first call takes. The
+/// longer ago that was, the more exact is the conversion.
 pub fn start() -> (u64, u64) {
     *START.get_or_init(pair)
 }

@@ -8,8 +8,8 @@ pub const WORKERS_PER_SCHEDULER_MAX: usize = 1 << 20;
 pub const CLASSIC_WORKERS: usize = 255;
 /// How long a worker may be idle before it is destroyed: 15 minutes.
 pub const TRIM_AFTER_NS: u64 = 15 * 60 * 1_000_000_000;
-/// How long an idle reserve worker (one beyond the limit, for the request of a user that holds a
-/// resource: rule 7) is kept for the next such request: 1 s.
+/// How long an idle reserve worker is kept for the next request that needs one: 1 s. (A reserve
+/// worker is one beyond the limit, for the request of a user that holds a resource.)
 pub const TRIM_RESERVE_AFTER_NS: u64 = 1_000_000_000;
 /// How long a worker may run before `yield_if_due` yields: 4 ms.
 pub const QUANTUM_NS: u64 = 4_000_000;

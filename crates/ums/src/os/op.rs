@@ -65,8 +65,8 @@ pub enum Op {
     Writev { fd: RawFd, iov: *const libc::iovec, cnt: u32, offset: u64 },
     /// `fsync(2)`, or `fdatasync(2)` with `data_only`.
     Fsync { fd: RawFd, data_only: bool },
-    /// Calls `run(data)` once, on a thread that may block. For calls that have no asynchronous
-    /// form. The buffer is `data`.
+    /// Calls `run(data)` once, on a thread that may block. This is for calls that have no
+    /// asynchronous form. The buffer is `data`.
     Call { run: unsafe fn(*mut ()) -> i32, data: *mut () },
 }
 

@@ -92,8 +92,8 @@ counters! {
         workers_retired,
         /// How often a worker could not be created.
         failed_to_create_worker,
-        /// Workers created beyond the limit, for the request of a user that holds a resource (rule
-        /// 7).
+        /// Workers created beyond the limit for the request of a user that holds a resource.
+        /// Without such a worker, those that wait for the resource could never continue.
         reserve_workers,
         /// Requests that waited too long for a worker and were not carried out.
         queue_timeouts,

@@ -8,7 +8,7 @@
 //! ```text
 //!   a wait ends ----> row of its reason (scheduler)      one writer, no lock
 //!               \---> place of its reason (request) --+
-//!   the request ends                                  +--> the user's account: a short lock
+//!   the request ends                                  +--> the user's account: a lock
 //! ```
 //!
 //! Times are in ticks of the clock until they are read. Each wait is also counted in a bucket by

@@ -1,5 +1,6 @@
 //! Fuzz targets for the scheduler's lists, which tests also run with fewer inputs. A target turns
-//! bytes into a sequence of operations, and compares the lists with a simple model after each.
+//! bytes into a sequence of operations, and after each operation compares the lists with a simple
+//! model.
 //!
 //! Not part of the API: it exists only in tests and with the feature `fuzz`, for the targets in
 //! `fuzz/`.

@@ -147,7 +147,8 @@ pub fn workers() -> Vec<Seen> {
     seen(&here().expect("only a worker has a scheduler"))
 }
 
-/// Returns a view of a scheduler of the node. Numbers begin with the visible schedulers.
+/// Returns a view of the node's scheduler with this number. The visible schedulers have the lowest
+/// numbers.
 ///
 /// # Panics
 /// If there is no scheduler with this number.

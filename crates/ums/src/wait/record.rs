@@ -97,7 +97,7 @@ pub(crate) struct View {
     /// One past the highest address of its stack.
     pub stack_top: AtomicUsize,
     /// For a fiber or an own context: the address of a word that holds its stack pointer while it
-    /// is suspended, and 0 while it runs. For a thread worker 0.
+    /// is suspended, and 0 while it runs. For a thread worker: 0.
     pub saved_at: AtomicUsize,
 }
 

@@ -76,7 +76,7 @@ impl What {
         self
     }
 
-    /// Makes cancellation of the work request leave this wait alone. For waits that must not fail.
+    /// Makes the wait ignore cancellation of the work request, because the wait must not fail.
     pub(crate) fn uncancellable(mut self) -> What {
         self.cancellable = false;
         self

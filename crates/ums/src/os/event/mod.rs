@@ -70,9 +70,9 @@ impl Event {
         self.wait_until(NEVER);
     }
 
-    /// Waits until the event is set, and returns true. If `instead` is true when a nudge arrives,
-    /// resets `instead` and returns false. The sender must repeat a nudge until `instead` is false,
-    /// because one that comes before this thread sleeps has no effect.
+    /// Waits until the event is set, and returns true; or until `instead` is true, resets that, and
+    /// returns false. A thread that sleeps here checks `instead` only when it is nudged. A nudge
+    /// before the thread sleeps has no effect, so the sender repeats it until `instead` is false.
     pub fn wait_unless(&self, instead: &std::sync::atomic::AtomicBool) -> bool {
         loop {
             if self.word.compare_exchange(SET, UNSET, Ordering::AcqRel, Ordering::Acquire).is_ok() {

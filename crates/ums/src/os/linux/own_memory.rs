@@ -1,7 +1,7 @@
 //! This process's memory, read through the kernel, so that an address where nothing is mapped is an
-//! error and not a fault. For memory that other threads may change or unmap meanwhile, such as the
-//! stack of a worker that does not run. The reader must check afterwards whether the memory still
-//! was what it expected.
+//! error and not a fault. This is for memory that other threads may change or unmap meanwhile, such
+//! as the stack of a worker that does not run. Afterwards the reader must check whether the memory
+//! still was what it expected.
 //!
 //! What this file does not do: it writes nothing.
 

@@ -54,8 +54,9 @@ pub fn at_fork_in_the_child(call: extern "C" fn()) {
 }
 
 /// Registers `call` to run on the calling thread after the destructors of its thread-locals. During
-/// or after that run it may be registered again; the C library then runs it again, up to four times
-/// in all at least. If the C library has no room for another such function, `call` is not run.
+/// or after that run, `call` may be registered again, and the C library runs it again; the C
+/// library guarantees at least four runs in all. If it has no room for another such function,
+/// `call` is not run.
 ///
 /// This works for one function in the process: only the first that is passed is ever run.
 pub fn at_the_very_end(call: extern "C" fn(*mut c_void)) {

@@ -2,9 +2,10 @@
 //!
 //! A ring is set up with each flag and closed again. This is more reliable than the kernel's
 //! version number, because distributions port features back, and because containers deny io_uring
-//! by their own rules. If io_uring is denied, the error number alone does not say by what. Together
-//! with the sysctl and the seccomp mode of the process it does in most cases. After a flag was
-//! accepted here, a later ring with it can still fail for lack of descriptors or memory.
+//! by their own rules. If io_uring is denied, the error number alone does not say what denies it.
+//! In most cases it does, together with the sysctl and the seccomp mode of the process. After a
+//! flag was accepted here, a later ring with that flag can still fail for lack of descriptors or
+//! memory.
 //!
 //! What this file does not do: it submits nothing, and does not choose a back end.
 

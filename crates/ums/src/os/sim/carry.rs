@@ -3,7 +3,7 @@
 //! The token of a world belongs to a kernel thread: a host, or a worker's own thread. The
 //! thread-local `PLACE` says which *membership* (thread number in the world) the running code has.
 //! But a worker with its own context takes its thread-locals with it when it moves to another
-//! kernel thread. So the membership must be moved by hand at each switch:
+//! kernel thread. So the code below moves the membership explicitly at each switch:
 //!
 //! ```text
 //!   switch on a host      the context that is left puts the membership down, and the next context

@@ -1,5 +1,5 @@
-//! Models of the inbox: no scheduler sleeps while something is pushed (rule 4), and nothing is lost
-//! or arrives twice (G6).
+//! Models of the inbox: no scheduler sleeps while something is pushed (rule 4 of ARCHITECTURE.md),
+//! and nothing is lost or arrives twice (G6).
 //!
 //! Bounds: one scheduler, and one or two threads that push. A thread is preempted at most twice at
 //! a point where it could continue; runs with more preemptions are not tried.

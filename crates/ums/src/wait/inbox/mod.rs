@@ -15,14 +15,14 @@
 //! the thread that claimed a waiter's wait may push the waiter (One Outcome), so it is in one inbox
 //! at a time.
 //!
-//! The protocol for going to sleep (rule 4) is in `os/asleep`: the scheduler first announces that
-//! it sleeps, and then looks at stack, mail and work queue once more. So no scheduler sleeps while
-//! something is pushed, and of several pushes to a sleeping scheduler only the first makes a system
-//! call.
+//! The protocol for going to sleep (rule 4 of ARCHITECTURE.md) is in `os/asleep`: the scheduler
+//! first announces that it sleeps, and then looks at stack, mail and work queue once more. So no
+//! scheduler sleeps while something is pushed, and of several pushes to a sleeping scheduler only
+//! the first makes a system call.
 //!
-//! Rule 16: another scheduler is reached only through its inbox or its work queue. Invariant **Type
-//! Stable**: inboxes, like waiters, are never freed, only reused, so a wake-up that comes late
-//! touches live memory.
+//! Rule 16 of ARCHITECTURE.md: another scheduler is reached only through its inbox or its work
+//! queue. Invariant **Type Stable**: inboxes, like waiters, are never freed, only reused, so a
+//! wake-up that comes late touches live memory.
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;

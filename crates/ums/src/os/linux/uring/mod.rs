@@ -1,9 +1,9 @@
 //! The io_uring driver: submission and completion through shared memory.
 //!
-//! For schedulers whose baton stays on one thread (fiber workers). The driver submits an operation
-//! by stores into the submission queue (SQ), and finds completions by loads from the completion
-//! queue (CQ). One `io_uring_enter` flushes a batch of submissions, runs the kernel's deferred work
-//! and, if the scheduler is idle, waits.
+//! This driver serves schedulers whose baton stays on one thread (fiber workers). It submits an
+//! operation by stores into the submission queue (SQ), and finds completions by loads from the
+//! completion queue (CQ). One `io_uring_enter` flushes a batch of submissions, runs the kernel's
+//! deferred work and, if the scheduler is idle, waits.
 //!
 //! ```text
 //!             store                 enter                        loads
