@@ -57,7 +57,7 @@ pub enum RingEvent {
 }
 
 impl RingEvent {
-    /// All kinds.
+    /// All kinds of events.
     pub const ALL: [RingEvent; 13] = [
         RingEvent::Switch,
         RingEvent::Wait,

@@ -64,7 +64,7 @@ pub enum EnqueueError {
     /// The request waited for a worker longer than `Builder::queue_timeout` allows.
     #[error("the request waited too long for a worker")]
     WaitedTooLong,
-    /// The node takes no more work.
+    /// The node accepts no more work.
     #[error("the node is shutting down")]
     ShuttingDown,
 }

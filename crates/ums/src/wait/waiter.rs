@@ -85,7 +85,7 @@ impl What {
 
 /// A worker or a plain thread: anything that can wait. Never freed (Type Stable).
 pub(crate) struct Waiter {
-    /// `wait number << 3 | state`.
+    /// The number and the state of the present or last wait: `wait number << 3 | state`.
     pub(super) word: AtomicU64,
     /// The inbox of the worker's scheduler; none for a plain thread.
     pub(crate) home: AtomicRef<Inbox>,
@@ -327,7 +327,8 @@ impl Ticket {
     pub(crate) fn owners(self) -> Option<Vec<Owner>> {
         self.hold(|question, resource| {
             let mut owners = Vec::new();
-            // SAFETY: Held: `hold` holds it, and passes the waiter's own pointer.
+            // SAFETY: Held: `hold` holds the waiter in its wait, and passes the waiter's own
+            // pointer.
             unsafe { (question.ask)(resource, self, &mut |owner| owners.push(owner)) };
             owners
         })

@@ -1,5 +1,5 @@
-//! Models of a sleeper and its wakers: none sleeps beside what was put there, one waker sets the
-//! event, and what it did before is visible.
+//! Models of a sleeper and its wakers: no sleeper sleeps beside what was put there, only one waker
+//! sets the event, and what that waker did before is visible.
 //!
 //! Bounds: one sleeper and one or two wakers; at most two preemptions of a thread while it could
 //! continue. The models of scheduler/inbox and scheduler/peers use the same types.

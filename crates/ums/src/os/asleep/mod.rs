@@ -1,8 +1,9 @@
-//! Announce, fence, look again: how a thread goes to sleep without missing what is put before it.
+//! Announce, fence, look again: a protocol by which a thread goes to sleep, and never sleeps while
+//! another thread has put something where the first one looks for work.
 //!
-//! A *sleeper* sleeps when it finds nothing to do in the places where it looks. A *waker* puts
-//! something into one of these places and must wake the sleeper, but pay for that only if it
-//! sleeps. Both go by one flag:
+//! A *sleeper* is a thread that goes to sleep when it finds nothing to do in certain places. A
+//! *waker* puts something into one of these places. It must wake the sleeper if that sleeps, and it
+//! should cost little if the sleeper is awake. Both use one flag:
 //!
 //! ```text
 //!   sleeper                                 waker
@@ -13,15 +14,17 @@
 //!   S5 flag := false     awake()            W4 if it was true, set the event
 //! ```
 //!
-//! **No sleeper sleeps beside what was put there.** The two fences have an order. If S2 comes
-//! first, then S1 comes before W3, so W3 sees true (or that another waker or S5 has swapped it
-//! since), and the thread that swapped it sets the event, which stays set until S4 sees it. If W2
-//! comes first, then W1 comes before S3, and the look finds what was put there.
+//! **No sleeper sleeps beside what was put there.** The fences S2 and W2 have an order. If S2 comes
+//! first, then S1 comes before W3. So W3 sees true, and this waker sets the event; or W3 sees that
+//! the flag was swapped since then, by another waker, which sets the event, or by S5, when the
+//! sleeper is awake. A set event stays set until S4 sees it. If W2 comes first, then W1 comes
+//! before S3, so S3 finds what was put there.
 //!
-//! **Only one waker sets the event** for each announcement, because one swap finds true. So a burst
-//! costs one system call, and a sleeper that is awake costs a waker one fence and one load.
+//! **Only one waker sets the event** for each announcement, because only one swap finds true. So
+//! several wakers in a row make one system call. If the sleeper is awake, a waker costs one fence
+//! and one load.
 //!
-//! **What a waker did before is visible** to a sleeper whose S5 finds false: the swap of W3
+//! **What a waker did before is visible** to a sleeper whose S5 finds false, because the swap of W3
 //! releases and that of S5 acquires.
 //!
 //! The accesses need no order of their own beside the fences. An event that was set for a sleeper
@@ -30,7 +33,7 @@
 //! An [`IdleMask`] is the same for many sleepers that look at the same places: a flag for each, and
 //! a waker takes the flag of one of them.
 //!
-//! Used by: scheduler/inbox, scheduler/peers, scheduler/alarm, the file helpers' mailbox, the
+//! Used by: wait/inbox, scheduler/peers, scheduler/alarm, the file helpers' mailbox, the
 //! watcher of a place and the watchdog. In assembly, a `context::Post` takes the waker's steps.
 
 use std::sync::atomic::Ordering;
@@ -55,27 +58,27 @@ impl Asleep {
         Asleep(AtomicBool::new(false))
     }
 
-    /// S1 and S2: announces that the sleeper is about to sleep. It looks everywhere again before it
-    /// does.
+    /// Steps S1 and S2: announces that the sleeper is about to sleep. The sleeper must look
+    /// everywhere again before it sleeps.
     pub fn announce(&self) {
         self.0.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// S5. Returns true if a waker has woken the sleeper since the announcement; what that waker
-    /// has put somewhere is visible from here on. Otherwise no waker has, and the next one will
-    /// find the sleeper awake.
+    /// Step S5. Returns true if a waker has woken the sleeper since the announcement; what that
+    /// waker did before is visible from here on. After false, the next waker finds the sleeper
+    /// awake.
     pub fn awake(&self) -> bool {
         !self.0.swap(false, Ordering::AcqRel)
     }
 
-    /// S5 without the answer, and without what it makes visible.
+    /// Step S5 without its result. It makes nothing visible.
     pub fn withdraw(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// W2 and W3. Called after something was put where the sleeper looks. Returns true if the
-    /// sleeper slept; then the caller sets its event (W4).
+    /// Steps W2 and W3. The caller has put something where the sleeper looks. Returns true if the
+    /// sleeper sleeps; then the caller sets its event (W4).
     #[inline]
     #[must_use = "the sleeper sleeps on unless its event is set"]
     pub fn wake(&self) -> bool {
@@ -92,7 +95,8 @@ impl Asleep {
         self.withdraw();
     }
 
-    /// Returns whether the sleeper sleeps, or is about to. Seen by others, the answer may be stale.
+    /// Returns whether the sleeper sleeps, or is about to. To other threads the answer may be
+    /// stale.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -104,8 +108,8 @@ impl Asleep {
     }
 }
 
-/// A flag for each of many sleepers, as bits: set if it is about to sleep, or sleeps, and would
-/// take what the wakers put there.
+/// The flags of many sleepers that look at the same places, as bits. A bit is set while its sleeper
+/// sleeps or is about to sleep.
 pub struct IdleMask(Box<[AtomicU64]>);
 
 impl IdleMask {
@@ -114,14 +118,14 @@ impl IdleMask {
         IdleMask((0..count.div_ceil(64).max(1)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// S1 and S2: sets the bit of this sleeper.
+    /// Steps S1 and S2: sets the bit of this sleeper.
     pub fn announce(&self, index: usize) {
         self.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// S5. Returns true if a waker has taken the bit since the announcement; what that waker has
-    /// put there is visible from here on.
+    /// Step S5. Returns true if a waker has taken the bit since the announcement; what that waker
+    /// did before is visible from here on.
     pub fn withdraw(&self, index: usize) -> bool {
         let bit = 1 << (index % 64);
         self.0[index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0

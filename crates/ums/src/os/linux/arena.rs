@@ -33,7 +33,8 @@ pub const SIZE: usize = 4 << 20;
 const PIECE_MAX: usize = 64 << 10;
 
 struct Arena {
-    /// Never changed; atomic so that threads may share it.
+    /// The address of the first byte. It never changes, and is atomic only so that threads may
+    /// share it.
     start: AtomicPtr<u8>,
     used: AtomicUsize,
 }

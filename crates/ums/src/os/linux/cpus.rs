@@ -80,7 +80,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Asks the system, for the calling thread.
+    /// Reads the limits from the system, for the calling thread.
     ///
     /// ```text
     /// let cpus = Cpus::read();

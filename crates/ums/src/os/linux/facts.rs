@@ -98,7 +98,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Asks the system.
+    /// Reads all facts from the system.
     ///
     /// ```
     /// # use ums::probe::Facts;

@@ -14,7 +14,7 @@ use std::io;
 
 use io_uring::{Builder, IoUring, Probe, opcode};
 
-/// The answer of io_uring.
+/// Whether io_uring can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Uring {
     /// A ring could be set up.
