@@ -16,9 +16,9 @@
 //!
 //! A block of a worker that holds up the carrier ends in one of two ways:
 //!
-//! * *A signal can interrupt it*, as most system calls and faults that user code resolves. Then a
-//!   poke (`signals.rs`) ends the block, and its handler moves the worker to the worker's own
-//!   kernel thread (`hosted.rs`).
+//! * *A signal can interrupt it.* This is so for most system calls, and for a page fault that
+//!   another thread of the process resolves (`userfaultfd`). Then a poke (`signals.rs`) ends the
+//!   block, and its handler moves the worker to the worker's own kernel thread (`hosted.rs`).
 //! * *No signal can interrupt it* (a read from a disk, swap, `vfork`). The poke stays pending. That
 //!   makes it a gate, because its handler runs before any other instruction of the worker. So the
 //!   scheduler can be taken from this carrier (`taking.rs`), and a spare carrier continues it.

@@ -18,19 +18,20 @@
 //!   changed to that kernel thread's own.
 //!
 //! * *An undeclared call.* The host's kernel thread blocks in a system call. A thread that detects
-//!   this pokes the host. The handler finds the interrupted call in its frame, moves the thread to
-//!   its own kernel thread and makes the call again there. Then it changes the frame, so that the
-//!   call returns that result. Only calls on a list are made again: calls whose interruption means
-//!   that they have done nothing (`interrupted.rs`). A blocked write of much data may end early, as
-//!   after any signal. In the Windows model page faults hold up the host.
+//!   this pokes the host (`signals.rs`). The handler of the poke finds the interrupted call in its
+//!   frame, moves the hosted thread to its own kernel thread and makes the call again there. Then
+//!   it changes the frame, so that the call returns that result. Only calls on a list are made
+//!   again: calls whose interruption means that they have done nothing (`interrupted.rs`). A
+//!   blocked write of much data may end early, as after any signal. In the Windows model page
+//!   faults hold up the host.
 //!
-//! * *A page fault that a signal interrupts*, of a worker of a scheduler: a fault that another
-//!   thread in user code resolves. The instruction must be executed again. So the worker leaves its
-//!   host and executes the instruction on its own kernel thread, which blocks as long as the fault
-//!   takes. The frame makes the processor trap after that one instruction, and in that trap the
-//!   worker rejoins its scheduler. What the instruction does to memory is done while the worker is
-//!   away, as with a system call that is made again. For faults that a signal does not interrupt,
-//!   see `carriers.rs`.
+//! * *A page fault that a signal interrupts*, of a worker of a scheduler. Such a fault is resolved
+//!   by another thread of the process (`userfaultfd`). The instruction must be executed again. So
+//!   the worker leaves its host and executes the instruction on its own kernel thread, which blocks
+//!   as long as the fault takes. The frame makes the processor trap after that one instruction, and
+//!   in that trap the worker rejoins its scheduler. What the instruction does to memory is done
+//!   while the worker is away, as with a system call that is made again. For faults that a signal
+//!   does not interrupt, see `carriers.rs`.
 //!
 //! A thread that moves onto a host and a thread that asks it to stop use this protocol:
 //!

@@ -17,11 +17,11 @@
 //!   the same arguments. It is not done for calls that move data: `read` and `write` may well have
 //!   the same arguments.
 //!
-//! Every other interrupted call is left as the kernel has left it. The library does not poke a
-//! thread that is blocked in a call that is not on the list. Such a call holds up its host. If no
-//! signal can interrupt it, its scheduler is taken from the carrier (`carriers.rs`), and the call
-//! ends normally. `close` is an example of a call that is not on the list: after `EINTR` its
-//! descriptor is closed, and the descriptor's number may already mean a file of another thread.
+//! Every other interrupted call is left as the kernel has left it. The library does not interrupt a
+//! call that is not on the list. Such a call holds up its host. If no signal can interrupt it, its
+//! scheduler is taken from the carrier (`carriers.rs`), and the call ends normally. `close` is an
+//! example of a call that is not on the list: after `EINTR` its descriptor is closed, and the
+//! descriptor's number may already mean a file of another thread.
 //!
 //! What the kernel promises is in signal(7), "Interruption of system calls and library functions by
 //! signal handlers", and in the manual page of each call under `EINTR`.

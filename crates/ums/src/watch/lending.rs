@@ -62,7 +62,7 @@ const LENT: u64 = 2;
 const PASSED: u64 = 3;
 const ASKED: u64 = 4;
 const KIND: u64 = 7;
-/// Added to the word, counts one change.
+/// Adding this to the word counts one change.
 const STEP: u64 = 8;
 
 fn next(now: u64, kind: u64) -> u64 {

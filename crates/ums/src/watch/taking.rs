@@ -43,7 +43,7 @@ const NONE: u64 = 0;
 const ASKED: u64 = 1;
 const TAKEN: u64 = 2;
 const KIND: u64 = 3;
-/// Added to the word, counts one change.
+/// Adding this to the word counts one change.
 const STEP: u64 = 4;
 
 /// The word as T1 has written it.

@@ -13,9 +13,9 @@
 //!
 //! The bits above the mode are a count that grows with every change. A *revoker* (the watcher or
 //! the watchdog) does three things in this order: it reads the word, it looks whether the thread is
-//! blocked, and it replaces exactly the word that it has read (`Seen`) by REVOKED. A thread that
-//! wakes passes a *gate* before it runs another instruction of user code, and passing adds one to
-//! the count. So one of three things happens:
+//! blocked, and it exchanges exactly the word that it has read for REVOKED. A thread that wakes
+//! passes a *gate* before it runs another instruction of user code, and passing adds one to the
+//! count. So one of three things happens:
 //!
 //! * The thread woke and passed its gate before the exchange. Then the count differs, the exchange
 //!   fails, and the thread continues.
@@ -37,7 +37,7 @@ const USER: u64 = 1;
 const CALL: u64 = 2;
 const REVOKED: u64 = 3;
 const MODE: u64 = 3;
-/// Added to the word, counts one change.
+/// Adding this to the word counts one change.
 const STEP: u64 = 4;
 
 /// A word as a revoker has read it, or as its thread has written it.

@@ -261,8 +261,8 @@ impl Primary {
     }
 
     /// Called by the watcher and the watchdog: returns the call in which a hosted worker is blocked
-    /// on this kernel thread. The phase is read after the block was seen, so the phase that the
-    /// blocked worker's thread has stored before is visible.
+    /// on this kernel thread. The phase is read after the block was seen, so it is the phase that
+    /// this kernel thread stored before it blocked.
     fn blocks_hosted(&self) -> Option<watch::Waits> {
         let waits = self.state_file.waits()?;
         (watch::can_be_carried(waits) && self.phase.load(Ordering::SeqCst) == HOSTING)
