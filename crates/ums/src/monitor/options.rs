@@ -111,20 +111,22 @@ impl Options {
         self
     }
 
-    /// Sets how long requests may wait while all workers wait too. Default 1 s.
+    /// Sets how long requests may wait, while all workers wait too, before `NO WORKERS` is
+    /// reported. Default 1 s.
     pub fn no_workers(mut self, span: Duration) -> Options {
         self.no_workers = span;
         self
     }
 
-    /// Sets how long requests may wait for other reasons while none of them is picked up. Default
-    /// 10 s.
+    /// Sets how long requests may wait for any other reason, while none of them is picked up,
+    /// before `NOT PICKED UP` is reported. Default 10 s.
     pub fn not_picked_up(mut self, span: Duration) -> Options {
         self.not_picked_up = span;
         self
     }
 
-    /// Sets how long all visible schedulers together may pick up no request. Default 60 s.
+    /// Sets for how long no visible scheduler may have picked up a request before `ALL STUCK` is
+    /// reported. Default 60 s.
     pub fn all_stuck(mut self, span: Duration) -> Options {
         self.all_stuck = span;
         self

@@ -112,7 +112,7 @@ pub(crate) fn watch(
     Ok(watching)
 }
 
-/// If a look takes so many nanoseconds more than the processor time that it uses, the monitor was
+/// If a look takes this many nanoseconds more than the processor time that it uses, the monitor was
 /// stopped. A shorter delay may have another cause: a thread that is sampled and gets no processor.
 /// That says nothing about the other threads.
 const STOP: u64 = 100_000_000;

@@ -201,8 +201,9 @@ fn a_call_that_unblocks_a_signal_only_while_it_waits_is_not_made_again_after_ein
     assert!(ended(libc::SYS_rt_sigsuspend, fourth(0)).is_none());
 }
 
-/// Maps two pages and returns the address of the first page's last byte, which is `last`. If
-/// `second`, the second page begins with the last byte of a `syscall`; otherwise it is unmapped.
+/// Maps two pages. Returns the mapping, and the address of the first page's last byte, which is
+/// `last`. If `second`, the second page begins with the last byte of a `syscall`; otherwise it is
+/// unmapped.
 fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
     const PAGE: usize = 4096;
     // SAFETY: Plain Call: new memory, which no other code uses.

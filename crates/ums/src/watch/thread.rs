@@ -327,8 +327,8 @@ impl Watched {
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the thread waits in the kernel, and since which position of its ring. If
-    /// nothing is known about the thread, it counts as running.
+    /// Returns whether the thread waits in the kernel, and since which position of its perf ring.
+    /// If nothing is known about the thread, it counts as running.
     pub(super) fn last(&self) -> Last {
         match self.has_ring.load(Ordering::Acquire) {
             true => self.ring.last(),

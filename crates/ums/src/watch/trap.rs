@@ -154,7 +154,7 @@ fn fix_restart(frame: &mut Frame<'_>) {
     }
 }
 
-/// Does nothing on other processors: a call is restarted that should have ended with `EINTR`.
+/// Does nothing on other processors, so a call is restarted although it should end with `EINTR`.
 #[cfg(not(target_arch = "x86_64"))]
 fn fix_restart(_: &mut Frame<'_>) {}
 
