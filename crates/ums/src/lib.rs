@@ -97,9 +97,10 @@ pub mod user {
 ///
 /// A [`Session`](serve::Session) suits a protocol of requests and answers on one socket, with many
 /// connections that are mostly idle. Between two requests a connection has no worker, no stack and
-/// no buffer: its state is in the session. The server calls the session when there is input. When
-/// the call returns, it says what the session waits for next: input on its own socket, a time, or a
-/// [`Resumer`](serve::Resumer). During the call the session may wait for anything.
+/// no buffer: its state is in the session. The server calls the session when there is input, and
+/// the call returns what the session waits for next: input on its own socket, a time, or a
+/// [`Resumer`](serve::Resumer). Between calls it can wait for nothing else; during a call it may
+/// wait for anything.
 ///
 /// Use a task for each connection ([`net`], [`spawn`]) if the code is simpler when it blocks in the
 /// middle of a request, or if a connection waits for several sockets at once, as in a proxy. Such a

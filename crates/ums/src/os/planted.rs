@@ -21,7 +21,7 @@ bugs! {
     DroppedWake = "dropped-wake",
     /// A worker that returns from a preemptive call continues immediately, without the baton.
     TwoBatons = "two-batons",
-    /// If one reap finds several completions, the last is lost.
+    /// If one reap finds several completions, all but the first are lost.
     LostCompletion = "lost-completion",
     /// The last waiter of a lock is granted it first.
     WrongFifo = "wrong-fifo",

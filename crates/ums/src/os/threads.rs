@@ -26,8 +26,8 @@ impl JoinHandle {
         self.real.join()
     }
 
-    /// Notes, in a simulated world, that the thread's worker has returned to its own kernel thread
-    /// for good.
+    /// Notes, in a simulated world, that the thread's worker was released: it ends on its own
+    /// kernel thread.
     pub fn released(&self) {
         self.simulated.iter().for_each(sim::Enlisted::release);
     }

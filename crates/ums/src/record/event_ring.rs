@@ -30,8 +30,8 @@ pub enum RingEvent {
     Switch = 1,
     /// The worker began to wait; the detail is the reason's number.
     Wait,
-    /// The worker ended the wait of another worker; the detail is the number of that worker's
-    /// scheduler, which may be another one.
+    /// The worker's wait was ended by code that ran on the ring's scheduler; the detail is the
+    /// number of the scheduler that the worker belongs to, which may be another one.
     Wake,
     /// The worker arrived through the inbox, because its wait was ended on another thread.
     Arrive,

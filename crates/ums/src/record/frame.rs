@@ -87,8 +87,8 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
         |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "context::", "corosensei::"]);
     let is_main = |frame: &Frame| frame.name.contains("worker_main");
     let end = all.iter().position(is_main).unwrap_or(all.len());
-    // Counted from the outside, because a function that the application calls may be in the same
-    // modules.
+    // The outer frames are counted from the outermost inward, because a function that the
+    // application calls may be in one of the same modules.
     let called = ["ums::scheduler::", "ums::os::entry::", "ums::task::"];
     let ours = [&called[..], &["ums::node::serve::", "ums::node::user::"]].concat();
     let glue = [&ours[..], &["core::", "std::"]].concat();

@@ -13,11 +13,11 @@
 //! [`last_words`] is for a process that is about to abort: it has no rate limit and cannot be
 //! turned off.
 //!
-//! *What it guarantees.* It never panics, allocates or takes a lock, so it can be called anywhere:
-//! by the holder of a scheduler's baton, and in the middle of a turn. It never waits: a sentence
-//! that stderr does not accept immediately is left out. A sentence is one `write`, and is cut at
-//! [`LENGTH_MAX`] bytes. In any [`PAUSE_NS`], one sentence of each [`Kind`] is written; the next
-//! one says how many were left out before it.
+//! *What it guarantees.* Whatever stderr is connected to, it never panics, allocates or takes a
+//! lock. So it can be called anywhere: by the holder of a scheduler's baton, and in the middle of a
+//! turn. It never waits: a sentence that stderr does not accept immediately is left out. A sentence
+//! is one `write`, and is cut at [`LENGTH_MAX`] bytes. In any [`PAUSE_NS`], one sentence of each
+//! [`Kind`] is written; the next one says how many were left out before it.
 //!
 //! In a simulation nothing is written, because a campaign runs thousands of simulated worlds.
 

@@ -271,7 +271,7 @@ pub(crate) struct Sums {
 }
 
 impl Account {
-    /// Adds a request that has ended.
+    /// Adds the times and waits of a request that has ended.
     pub fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits) {
         let mut sums = self.0.lock();
         sums.requests += 1;

@@ -35,7 +35,7 @@ pub struct Lists {
     pub waiting: Vec<u32>,
     /// Number of outstanding I/O requests.
     pub io: usize,
-    /// Number of timed requests.
+    /// Number of timers.
     pub timers: usize,
     /// Number of requests without a worker.
     pub queued: usize,

@@ -83,7 +83,7 @@ pub enum BuildError {
     /// The operating system refused something. The text says what the node was doing.
     #[error("{what}: {source}")]
     Os {
-        /// What was being done.
+        /// What the node was doing.
         what: &'static str,
         /// The system's answer.
         source: io::Error,

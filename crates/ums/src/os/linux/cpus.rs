@@ -10,7 +10,7 @@
 //!   would stop all of them for most of each period.
 //!
 //! Processor numbers may begin above 0 and have gaps, so the processors to pin to are taken from
-//! [`Cpus::allowed`].
+//! [`Cpus::allowed`], and never counted from 0.
 //!
 //! The limits are read once, at the start. A later change is not noticed.
 

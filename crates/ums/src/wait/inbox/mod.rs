@@ -20,8 +20,8 @@
 //! scheduler sleeps while something is pushed, and of several pushes to a sleeping scheduler only
 //! the first makes a system call.
 //!
-//! Rule 16 of ARCHITECTURE.md: another scheduler is reached only through its inbox or its work
-//! queue. Invariant **Type Stable**: inboxes, like waiters, are never freed, only reused, so a
+//! Rule 16 of ARCHITECTURE.md: a scheduler is reached from outside only through its inbox or its
+//! work queue. Invariant **Type Stable**: inboxes, like waiters, are never freed, only reused, so a
 //! wake-up that comes late touches live memory.
 
 use std::ptr::null_mut;

@@ -14,8 +14,9 @@
 //! ```
 //!
 //! When is a batch flushed? `wait` always flushes. `reap` flushes if [`BATCH`] entries are queued,
-//! or if the oldest has waited for [`PATIENCE`] calls of `ready` or for [`AGE_MAX_NS`]. `submit`
-//! flushes only when the queue is full.
+//! or if the oldest has waited for [`PATIENCE`] *looks* (calls of `ready`) or for [`AGE_MAX_NS`].
+//! `submit` flushes only when the queue is full. So while a worker keeps the processor, an entry is
+//! flushed less than one look after it is due.
 //!
 //! The kernel answers `-EAGAIN` if a descriptor is in non-blocking mode and the operation would
 //! block. The other drivers wait in that case, so this one does so, too: it submits a poll, and
