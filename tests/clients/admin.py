@@ -9,15 +9,15 @@ from wire import ADMIN_PORT, Checks, Conn, Refused, wait_for
 checks = Checks()
 
 admin = Conn(ADMIN_PORT)
-# How long a scheduler spins, in milliseconds. On an overloaded computer the first loop may
-# end before the administrator's statements have run.
+# How long a scheduler spins, in milliseconds. On an overloaded computer the first loop may end
+# before the administrator's statements have run; then the second is tried.
 SPINS = (6000, 40000)
 # The administrator has a scheduler of its own.
 RUNNING = "select user_id, scheduler_id from ums_requests where worker_id is not null and user_id <> 0 and scheduler_id < 2"
 
 
 def all_schedulers_spin(spin):
-    """Starts the loops one after the other, so that each new connection goes to a scheduler that still serves."""
+    """Starts the loops one after the other, so that each new connection is placed on a scheduler that is not spinning yet."""
     spinners, rows = [], []
     for number in range(2):
         spinners.append(Conn())
@@ -32,7 +32,8 @@ def answers_and_cancels(spin):
     assert admin.query("select 1") == [("1",)]
     for user in users:
         admin.query(f"kill {user}")
-    # The statement is cancelled when the loop has ended: a worker is never stopped by force.
+    # The statement is cancelled only when the loop has ended, because a worker is never stopped by
+    # force.
     for spinner in spinners:
         try:
             spinner.until_ready()

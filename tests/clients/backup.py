@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures how a backup, which runs on a hidden scheduler, affects the users' response times.
 
-A database of MIB MiB; CLIENTS connections of pgbench read rows while `BACKUP TO` copies it, and for as long without it.
-Reports the 99th percentile of both, ROUNDS times in turn. Starts its own server ($UMS_BIN); FOLDER is where
-the database is made.
+The database has MIB MiB. CLIENTS connections of pgbench read rows while `BACKUP TO` copies it, and for the same time
+without a backup. Both are measured ROUNDS times in turn, and the 99th percentiles are reported. Starts its own server
+($UMS_BIN); the database is created in FOLDER.
 """
 
 import json

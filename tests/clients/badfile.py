@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Database files that cannot be served: each has its SQLSTATE, and a running server keeps running.
 
-At the start: no database, truncated, read-only, in a read-only or missing folder, not permitted, a folder, in use by
-another server. While it runs: stock SQLite is locked out, the file is deleted underneath, the disk is full. Starts
-its own servers ($UMS_BIN); further arguments are options for `ums serve`. As root it starts them as `nobody`, because root is
-refused nothing, and makes a small file system for the full disk; without that right those parts are left out.
+When the server starts, the file is: not a database, truncated, read-only, in a read-only or missing folder, not
+permitted, a folder, or in use by another server. While the server runs: SQLite in another process is locked out, the
+file is deleted, the disk is full. Starts
+its own servers ($UMS_BIN); further arguments are options for `ums serve`. As root it starts them as `nobody`, because
+root has every permission, and creates a small file system for the full disk. Without that right these parts are
+skipped.
 """
 
 import os

@@ -2,7 +2,7 @@
 """Bad input, one case after the other: each gets a clear error or an orderly close, and the server keeps running.
 
 After each case a fresh connection must be answered; at the end the server has as many open files as at the start.
-SEED makes the random cases repeatable; ROUNDS is the number of each.
+SEED makes the random cases repeatable; ROUNDS is the number of rounds of each.
 """
 
 import os
@@ -117,7 +117,7 @@ def wrong_cancels():
 
 
 def slow_start():
-    """Slow-loris: many clients that send their startup packet a byte at a time, or never completely."""
+    """Many clients send their startup packet a byte at a time, or never completely (Slowloris)."""
     slow = [Conn(login=False) for _ in range(50)]
     for byte in HELLO[:20]:
         for conn in slow:
@@ -127,7 +127,7 @@ def slow_start():
                 pass
         time.sleep(0.02)
     answers()
-    # A slow client that completes its packet is served like any other.
+    # A client that is slow but completes its packet is served like any other.
     patient = Conn(login=False)
     for at in range(len(HELLO)):
         patient.raw(HELLO[at : at + 1])
@@ -274,7 +274,7 @@ def half_closed():
 
 
 def never_reads():
-    """Requests far more than the sockets buffer, and never reads."""
+    """Requests far more than fits into the sockets' buffers, and never reads it."""
     sql = ("with recursive c(n) as (select 1 union all select n + 1 from c where n < 300000) "
            "select n, 'a row that is long enough to fill every buffer on the way, and then some' from c")
     greedy = [Conn() for _ in range(20)]
@@ -285,7 +285,7 @@ def never_reads():
         answers()
     for conn in greedy:
         conn.reset()
-    # A client that reads late gets all of it.
+    # A client that reads late receives everything.
     conn = Conn()
     conn.send(sql)
     time.sleep(1)
@@ -359,10 +359,10 @@ def gone_while_running():
 
 
 def files_run_out():
-    """With no file descriptor left, new connections wait or are refused; old ones work, and later new ones do too."""
+    """While no file descriptor is left, new connections wait or are refused, and old ones work. Later new ones work again."""
     limits = resource.prlimit(PID, resource.RLIMIT_NOFILE)
     old = Conn()
-    # Room for a few more connections than are open now.
+    # There may be a few more connections than are open now.
     resource.prlimit(PID, resource.RLIMIT_NOFILE, (open_files() + 8, limits[1]))
     extra = []
     try:
@@ -391,7 +391,7 @@ if PID and not PLAIN:
 
 checks = Checks()
 wanted = sys.argv[1:]
-# What the first users allocate (pools, caches) is not a leak.
+# Memory and files that the first users allocate (pools, caches) are not a leak.
 for conn in [Conn() for _ in range(30)]:
     conn.query("select 1")
     conn.close()

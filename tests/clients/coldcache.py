@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""A cold cache: while one user's page is read from the disk, the scheduler's others run.
+"""A cold cache: while one user's page is read from the disk, the scheduler runs other users' requests.
 
-Makes a database of ROWS rows, which is dropped from the page cache five times a second, and reads rows at
+Creates a database of ROWS rows, which is dropped from the page cache five times a second. Reads rows at
 random with USERS connections of pgbench, in turn against servers with one scheduler each: `--vfs ums` with fibers (through
 the page cache, and past it), `--vfs host` with fibers, `--vfs host` with a thread for each user.
 
-Then the time of cached queries (HOT connections): alone; beside cold ones at half the rate that `--vfs host` with
-fibers reaches; beside as many cold ones as possible, which measures the processor more than the
-disk, because they then use all of the scheduler's time; and, if fio is installed, beside fio in a process of its own
-that reads as many pages a second as in the second case. This shows the effect of the computer alone on the cached
-queries, without a scheduler's part.
+Then measures the time of cached queries (HOT connections) in four cases: alone; beside cold queries at half the rate
+that `--vfs host` with fibers reaches; beside as many cold queries as possible, which measures the processor more than
+the disk, because these queries use all of the scheduler's time; and, if fio is installed, beside a process fio that
+reads as many pages a second as in the second case. The last case shows the computer's own effect on the cached
+queries, without any effect of the scheduler.
 
 It starts its own servers ($UMS_BIN); ROUNDS rounds of TIME seconds. Prints JSON lines; figures are reported and not
 asserted, because a busy computer distorts them. FOLDER, where the database is created, must be on a real disk, not a tmpfs.
@@ -66,7 +66,7 @@ def forget(path):
 
 @contextlib.contextmanager
 def kept_cold(path):
-    """Drops the file repeatedly, because a fast server reads most of it within a run and would end with a warm cache."""
+    """Drops the file's pages repeatedly; otherwise a fast server would have most of the file in the cache before a run ends."""
     over = threading.Event()
 
     def keep():

@@ -6,7 +6,7 @@ checks=0
 failures=0
 run=$(basename "$0")
 
-# check NAME EXPECTED ACTUAL: the two are the same.
+# check NAME EXPECTED ACTUAL: checks that the two are equal.
 check() {
     checks=$((checks + 1))
     if [ "$2" != "$3" ]; then
@@ -15,7 +15,7 @@ check() {
     fi
 }
 
-# holds NAME PATTERN TEXT: the text has a line that matches the extended pattern.
+# holds NAME PATTERN TEXT: checks that a line of the text matches the extended pattern.
 holds() {
     checks=$((checks + 1))
     if ! grep -Eq -- "$2" <<<"$3"; then
@@ -24,7 +24,7 @@ holds() {
     fi
 }
 
-# Unaligned rows, no header, columns split by |.
+# Prints the rows of a query: unaligned, without a header, with columns separated by |.
 q() { psql -X -A -t -q "$@" 2>&1 || true; }
 
 finish() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The echo program answers 10,000 connections that stay open, started with a soft limit of 1,024 open files, with each
-kind of workers.
+"""The echo program answers 10,000 connections that stay open, with each kind of workers. It is started with a soft limit
+of 1,024 open files.
 
 $ECHO is the program (`cargo build --example echo`). It uses a worker for each connection, so it needs more workers than its soft limit,
 and more descriptors than it was started with. If the hard limit of descriptors allows fewer connections, fewer are tried,
@@ -9,8 +9,8 @@ and the output says so.
 If the computer has memory for fewer workers, the program reports that on stderr. Then connections end once they are answered,
 and the others must be answered, too. The last check forces that: it limits the program's address space.
 
-CONNECTIONS is another number, KINDS are the kinds to try. They run side by side, because beyond the soft limit a program creates
-few workers in a millisecond."""
+CONNECTIONS sets another number, KINDS the kinds to try. The kinds run in parallel, because beyond the soft limit a program
+creates only few workers in a millisecond."""
 
 import os
 import re
@@ -32,11 +32,11 @@ CRAMPED_CONNECTIONS = 2500
 
 
 class Failed(Exception):
-    """A failed check, as a sentence."""
+    """A check has failed; the text says which."""
 
 
 def start(kind, stderr):
-    """Starts the program with the hard limit of descriptors and a low soft limit."""
+    """Starts the program with the system's hard limit of descriptors and a low soft limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def limits():
@@ -56,8 +56,8 @@ def connect(port, number):
 
 
 def answers(clients, said):
-    """Waits for the answer to each, in any order. Returns the program's message about its limit, if connections had to
-    end for others to be answered, and how many had been answered then."""
+    """Waits until all clients are answered, in any order. If some connections had to end before others were answered,
+    returns the program's message about its limit, and how many had been answered by then."""
     waiting = selectors.DefaultSelector()
     for number, client in enumerate(clients):
         waiting.register(client, selectors.EVENT_READ, number)
@@ -78,7 +78,7 @@ def answers(clients, said):
         elif time.monotonic() - last > PATIENCE:
             raise Failed(f"{len(waiting.get_map())} of {len(clients)} connections have no answer")
         elif LIMIT.search(said()):
-            # Answered connections close, and their workers serve the others.
+            # Answered connections are closed, so that their workers serve the others.
             stayed = len(answered) if stayed is None else stayed
             for client in answered:
                 client.close()

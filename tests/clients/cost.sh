@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# The cost of the monitor: its instructions for each pgbench transaction, as a share of the
-# server's. The limit is 1 %.
+# Measures the cost of the monitor: its instructions for each pgbench transaction, as a share of the
+# server's instructions. The limit is 1 %.
 #
 #   instructions of a transaction   a server without the monitor, under valgrind, which counts them all
 #   instructions of a look          a server with the monitor, whose thread is single-stepped for a while
 #   looks and transactions a second the same server, left alone
 #
 # The monitor has a thread of its own and adds nothing to the path of a transaction, so its cost is
-# what that thread executes.
-# Needs valgrind and pgbench, on x86-64. TRANSACTIONS, CLIENTS, SECONDS_ALONE and LOOKS come from the
-# environment.
+# the number of instructions that this thread executes. Needs valgrind and pgbench, on x86-64. The
+# environment sets TRANSACTIONS, CLIENTS, SECONDS_ALONE and LOOKS.
 set -euo pipefail
 : "${UMS_BIN:?set UMS_BIN to the ums binary}"
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,7 +36,7 @@ callgrind_control -d "$server" >/dev/null
 pgbench -n -M prepared -c "$clients" -t "$transactions" >/dev/null 2>&1
 callgrind_control -d "$server" >/dev/null
 stop
-# The first dump is the start, the second the transactions.
+# The first dump covers the start, the second the transactions.
 total=$(sed -n 's/^totals: \([0-9]*\)$/\1/p' "$folder/out.2")
 
 start "$UMS_BIN" serve --io epoll

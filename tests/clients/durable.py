@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Durable commits: pgbench's TPC-B-like transactions, with group commit (`--vfs ums`) and with `--vfs host`, in turn.
 
-Both sync every commit before it is acknowledged; with group commit, commits that wait together share one sync. CLIENTS
-connections, ROUNDS rounds of TIME seconds, SCALE. Starts its own servers ($UMS_BIN) on databases of their own in
+Both sync every commit before it is acknowledged. With group commit, commits that wait at the same time share one sync.
+The environment sets CLIENTS (connections), ROUNDS, TIME (seconds for each round) and SCALE. Starts its own servers ($UMS_BIN) on databases of their own in
 FOLDER, a real disk. Prints JSON lines, and how many commits shared a sync.
 """
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """300 clients wait on 255 workers: 255 are busy, 45 queued, and the admin port answers (U29, U37, U93, B18).
 
-Server: --max-workers 255. DELAY is how long each waits, in seconds.
+Server: --max-workers 255. DELAY is the time for which each client's statement waits, in seconds.
 """
 
 import os
@@ -17,7 +17,7 @@ many_files()
 admin = Conn(ADMIN_PORT)
 users = [Conn() for _ in range(CLIENTS)]
 
-# The worker that has just answered the last client becomes idle a moment later.
+# The worker that answers the last client becomes idle only a moment after the answer.
 quiet = wait_for("connected users hold no worker", lambda: umsstats(admin), lambda stats: stats["num workers"] == stats["idle workers"])
 checks.equal("all are users, the admin is not", float(CLIENTS), quiet["num users"])
 checks.equal("nothing is queued", 0.0, quiet["work queued"])

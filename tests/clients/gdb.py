@@ -2,7 +2,7 @@
 """The gdb script, crates/ums/gdb/ums.py: workers and their backtraces, of a live process and of a core file, with
 workers of each kind, with debug information and without.
 
-Needs gdb, and PARKED: the program of crates/ums/examples/parked.rs. Without gdb it says so and exits with 0.
+Needs gdb, and PARKED: the program of crates/ums/examples/parked.rs. If gdb is missing, it prints that and exits with 0.
 """
 
 import os
@@ -29,7 +29,7 @@ def check(so, what, text=""):
 
 
 def gdb(*args):
-    """Returns gdb's output, without the user's settings, the network or questions."""
+    """Returns the output of gdb, which runs without the user's settings, without the network and without questions."""
     env = dict(os.environ, DEBUGINFOD_URLS="", LC_ALL="C")
     command = ["gdb", "--batch", "-nx", "-iex", "set auto-load off", *args]
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
@@ -74,7 +74,7 @@ class Parked:
 
 
 def sections(text):
-    """Returns the backtraces by the number of their worker."""
+    """Returns the backtraces, by their numbers in the text."""
     parts = re.split(r"^(\d+): (?=\d+/\d+ )", text, flags=re.M)[1:]
     return dict(zip((int(n) for n in parts[::2]), parts[1::2]))
 
@@ -82,7 +82,7 @@ def sections(text):
 def examine(run, kind, named):
     """Checks one process or core file: `run` returns gdb's output for each of some commands."""
     made_of = {"fiber": "fiber", "thread": r"thread \d+", "context": r"own context \d+"}[kind]
-    # In the order of schedulers and workers, so the worker of scheduler 0 is the first.
+    # The order is that of schedulers and workers, so the worker of scheduler 0 comes first.
     text = run("ums workers", "ums bt full", "ums bt 0", "ums select 0", "bt 40", "ums select none", "ums bt 99")
     check(len(text) == 7, "gdb answers each command", "\n".join(text))
     table, full, one, _, looked, _, wrong = text

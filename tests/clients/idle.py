@@ -23,7 +23,7 @@ def rss():
 
 
 def effort():
-    """Returns processor time (ns) and voluntary switches, over all threads."""
+    """Returns the processor time (in ns) and the number of voluntary switches of all threads together."""
     time_ns, switches = 0, 0
     for task in glob.glob(f"/proc/{PID}/task/*"):
         with open(f"{task}/schedstat") as file:
@@ -45,7 +45,7 @@ count = min(WANTED, many_files() - 100)
 if count < WANTED:
     print(f"idle.py: only {count} connections: this client may not open more files")
 
-# What the first users allocate (pools, caches) is not a cost of an idle connection.
+# Memory that the first users allocate (pools, caches) is not a cost of idle connections.
 for conn in [user() for _ in range(50)]:
     conn.close()
 time.sleep(1)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """`kill -9` of the server under load: every acknowledged commit is found after the restart.
 
-ROUNDS times: a server on the same database file, CLIENTS writers that record the acknowledged commits, a kill at a
-random moment, and a check by the next server. At the end stock SQLite checks the file's integrity. Starts its own
+Repeated ROUNDS times: a server is started on the same database file, CLIENTS writers record the acknowledged commits,
+the server is killed at a random moment, and the next server is asked for these commits. At the end plain SQLite checks
+the file's integrity. Starts its own
 servers ($UMS_BIN); further arguments are options for `ums serve`.
 """
 

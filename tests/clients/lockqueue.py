@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A lock's owner whose next statement is queued behind the lock's waiters does not deadlock (G11, B12).
+"""No deadlock if a lock's owner sends its next statement while the lock's waiters use all workers (G11, B12).
 
 Server: --max-workers 16. First the situation is constructed, several times; then 200 writers run at once.
 """
@@ -26,8 +26,8 @@ ADD = "update lockqueue set n = n + 1 where id = 1"
 def one_round():
     owner.query("begin")
     owner.query(ADD)
-    # Some of these wait with a worker, the others without one: waiters never take all workers of a
-    # scheduler.
+    # Some of these wait on a worker, the others without one, because waiters never use all workers of
+    # a scheduler.
     waiters = [Conn() for _ in range(2 * WORKERS)]
     for waiter in waiters:
         waiter.send(ADD)
@@ -35,14 +35,14 @@ def one_round():
     if not PLAIN:
         blocked = lambda: admin.query("select * from ums_waiting_tasks where wait_type = 'LCK_M_X'")
         wait_for("workers wait for the lock", blocked, lambda rows: len(rows) >= WORKERS // 2 - 1)
-        # These take the other workers, and further ones are queued.
+        # These use the other workers, and the rest of them is queued.
         sleepers = [Conn() for _ in range(WORKERS)]
         for sleeper in sleepers:
             sleeper.send("waitfor delay '00:00:04'")
         busy = lambda s: s["num workers"] - s["idle workers"] >= WORKERS and s["work queued"] > 0
         wait_for("every worker is busy", lambda: umsstats(admin), busy)
-    # No worker is free, so these two would wait like all others if the lock's owner had no reserve
-    # worker.
+    # No worker is free. The owner's two statements run only because a user that holds a lock gets a
+    # reserve worker.
     owner.query(ADD)
     owner.query("commit")
     if not PLAIN:

@@ -1,4 +1,4 @@
-"""Servers that a run starts itself, on a database file that it keeps: for runs with several servers, or with restarts."""
+"""Starts servers on a given database file, for runs that need several servers or restarts."""
 
 import os
 import random

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Unchanged pgbench: initialise, then each mode; no failed transaction, and the balances add up.
-# CLIENTS, THREADS, BENCH_TIME (seconds for each mode), SCALE and MODES come from the environment.
+# Runs an unchanged pgbench: it initialises its tables and runs each mode. No transaction may fail,
+# and the balances must add up. The environment sets CLIENTS, THREADS, BENCH_TIME (seconds for each
+# mode), SCALE and MODES.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 clients=${CLIENTS:-20} threads=${THREADS:-2} time=${BENCH_TIME:-5} scale=${SCALE:-1}
@@ -15,7 +16,7 @@ check "tellers and branches" "$((scale * 10))|$scale" \
 sum() { q -c "select coalesce(sum($1), 0) from $2"; }
 
 for mode in $modes; do
-    # pgbench empties its history at the start of a run, so the balances are compared by their growth.
+    # pgbench empties its history when a run starts, so the growth of the balances is compared.
     before=$(sum abalance pgbench_accounts)
     status=0
     out=$(pgbench -c "$clients" -j "$threads" -T "$time" -M "$mode" 2>&1) || status=$?

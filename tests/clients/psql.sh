@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unchanged psql: DDL, queries, errors, transactions, meta-commands, copy, Ctrl-C, and our own
-# statements.
+# Runs an unchanged psql: DDL, queries, errors, transactions, meta-commands, copy, Ctrl-C, and the
+# server's own statements.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 folder=$(mktemp -d)
@@ -28,7 +28,7 @@ check "several statements in one message" "1
 2" "$(q -c 'select 1; select 2')"
 check "no rows" "(0 rows)" "$(psql -X -c 'select id from psql_item where id = 99' 2>&1 | tail -n 2 | head -n 1)"
 
-# Errors leave the session usable and carry SQLSTATE.
+# After an error the session can be used, and the error has an SQLSTATE.
 out=$(q <<'SQL'
 \set VERBOSITY verbose
 select 1;
@@ -95,7 +95,7 @@ check '\copy brings rows' "20|tabbed	name|1.5
 holds '\copy with a bad row fails' 'ERROR' "$(psql -X -c '\copy psql_item from stdin' 2>&1 <<<'not a row' || true)"
 check 'and brings nothing' "5" "$(q -c 'select count(*) from psql_item')"
 
-# Ctrl-C: a statement that never ends computing, and one that waits.
+# Ctrl-C ends a statement that computes without end, and one that waits.
 endless='with recursive c(n) as (select 1 union all select n + 1 from c where n < 2000000000) select count(*) from c'
 waiting='select pg_sleep(600)'
 [ "$PLAIN" = 1 ] || waiting="WAITFOR DELAY '00:10:00'"

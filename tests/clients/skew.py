@@ -15,8 +15,8 @@ from wire import Conn
 SECONDS = float(os.environ.get("SECONDS_EACH", "4"))
 WORK = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000) select sum(i) from n"
 
-# A user goes to the scheduler with the fewest users: the first and the third of four go to the same
-# one.
+# A user goes to the scheduler with the fewest users, so the first and the third of four users go to
+# the same scheduler.
 conns = [Conn() for _ in range(4)]
 hot = [conns[0], conns[2]]
 done = [0, 0]

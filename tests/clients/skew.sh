@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# skew.sh: the skew of classic placement (U25), and that the default policy removes it. Starts its own servers, with two
-# schedulers each, in turn; needs $UMS_BIN and two processors.
+# skew.sh: measures the skew of classic placement (U25), and checks that the default policy removes
+# it. Starts its own servers in turn, with two schedulers each. Needs $UMS_BIN and two processors.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 rounds=${ROUNDS:-3}
@@ -14,5 +14,5 @@ for _ in $(seq "$rounds"); do
 done
 median=$(printf '%s\n' "${ratios[@]}" | sort -g | sed -n "$(((rounds + 1) / 2))p")
 echo "skew.sh: the default does $median times the work of classic placement (median of $rounds)"
-# On an idle computer this is about 1.7; the figure is reported, not asserted, because other load
+# On an idle computer this is about 1.7. The figure is reported and not asserted, because other load
 # distorts it.

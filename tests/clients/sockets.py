@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Unix-domain sockets: psql finds the server by its folder; the server removes the name when it stops, and
-replaces one that a crashed server left.
+"""Unix-domain sockets: psql finds the server by the socket's folder. The server removes the socket's file when it stops,
+and replaces a file that a crashed server left behind.
 
 It starts its own servers ($UMS_BIN).
 """
@@ -20,7 +20,7 @@ def psql(folder, port, sql):
 
 
 def serve(folder, host, port, db):
-    """Runs a server that should end at once: returns its exit code and output."""
+    """Runs a server that should fail to start. Returns its exit code and output."""
     command = [os.environ["UMS_BIN"], "serve", "--listen", f"{host}:{port}", "--socket-dir", folder, "--db", db]
     done = subprocess.run(command, text=True, capture_output=True, timeout=60)
     return done.returncode, done.stderr
@@ -32,7 +32,7 @@ def main():
             name = f"{server.sockets}/.s.PGSQL.{server.port}"
             assert psql(server.sockets, server.port, "select 6 * 7") == "42"
             psql(server.sockets, server.port, "create table t(x int); insert into t values (1)")
-            # A server on another address tries to use the same name.
+            # A server on another address tries to use the same socket file.
             code, said = serve(server.sockets, "127.0.0.2", server.port, f"{folder}/b.db")
             assert code == 1 and "cannot listen on" in said and name in said, (code, said)
             assert psql(server.sockets, server.port, "select x from t") == "1"

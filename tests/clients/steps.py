@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""steps.py PID THREAD-NAME SYSCALLS: how many instructions a thread takes from one sleep to the next.
+"""steps.py PID THREAD-NAME SYSCALLS: how many instructions a thread executes from one sleep to the next.
 
 Stops one thread of a process, single-steps it through this many futex calls that sleep, and prints the
 instructions in user mode for each sleep. The other threads keep running. For x86-64."""
@@ -69,7 +69,7 @@ def steps(pid, thread, sleeps):
                     if len(counts) > sleeps:
                         break
             count += 1
-    # The steps before the first sleep do not begin at one.
+    # The first count is dropped, because it does not begin at a sleep.
     return counts[1:]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A trace of a pgbench run: Perfetto's published definitions read it, Chrome's JSON is valid, both have the same content, and a
-worker of one scheduler wakes one of another.
+"""A trace of a pgbench run: Perfetto's published definitions can read it, Chrome's JSON is valid, both formats have the same
+content, and the trace has wake-ups from a worker of one scheduler to a worker of another.
 
 Runs pgbench (UMS_BIN, UMS_PID, PGHOST as everywhere), and records with `ums trace` meanwhile, over the statistics socket. Needs the
 package `perfetto` (its protobuf definitions only).

@@ -1,4 +1,4 @@
-"""A small client of the PostgreSQL protocol, for runs that need to misbehave or to have many clients.
+"""A small client of the PostgreSQL protocol, for runs that send invalid input or that need many clients.
 
 A Conn is one socket. It can run queries (`query`, `prepared`), send and receive separately (`send`, `receive`), or send any bytes
 (`raw`). Every wait has a time limit, so a server that does not answer a client causes a failure, not a hang.
@@ -141,7 +141,7 @@ class Conn:
         return self.until_ready()
 
     def cancel(self):
-        """Asks the server to cancel what this connection runs."""
+        """Asks the server to cancel the statement that this connection runs."""
         with socket.create_connection((HOST, PORT), timeout=PATIENCE) as other:
             other.sendall(struct.pack("!ii", 16, 80877102) + self.key)
             other.recv(1)
@@ -172,7 +172,7 @@ def umsstats(conn):
 
 
 def wait_for(what, question, expected, seconds=PATIENCE):
-    """Asks until the answer is the expected one (or a function of it says yes); then returns it."""
+    """Repeats the question until the answer is the expected one, or until `expected(answer)` is true. Returns the answer."""
     good = expected if callable(expected) else lambda answer: answer == expected
     end = time.monotonic() + seconds
     while True:

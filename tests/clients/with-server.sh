@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # with-server.sh [serve options] -- command [arguments]
 #
-# Starts `$UMS_BIN serve` on free ports with a temporary database, runs the command with UMS_HOST,
-# UMS_PORT, UMS_ADMIN_PORT, UMS_PID and UMS_DB set, then stops the server with SIGTERM. Fails when
-# the command fails, when the
-# server does not exit with 0, or when the database is damaged. GRACE
-# is how long it may take to stop (60 s).
+# Starts `$UMS_BIN serve` on free ports with a temporary database. Runs the command with UMS_HOST,
+# UMS_PORT, UMS_ADMIN_PORT, UMS_PID and UMS_DB set, and then stops the server with SIGTERM. Fails if
+# the command fails, if the server does not exit with 0, or if the database is damaged. GRACE is the
+# time that the server has to stop, in seconds (60).
 set -euo pipefail
 
 : "${UMS_BIN:?set UMS_BIN to the ums binary}"
@@ -22,8 +21,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# Below the range that the system uses for outgoing connections, so that none of those takes one of
-# these ports meanwhile.
+# The ports are below the range that the system uses for outgoing connections, so that no outgoing
+# connection takes one of them meanwhile.
 read -r UMS_PORT UMS_ADMIN_PORT < <(python3 -c '
 import random, socket
 free = []
@@ -35,7 +34,7 @@ while len(free) < 2:
     except OSError:
         pass
 ports = [s.getsockname()[1] for s in free]
-# This process is not waited for, so the ports must be free before they are printed.
+# This Python process is not waited for, so the ports must be free before it prints them.
 for s in free:
     s.close()
 print(*ports)')
@@ -57,13 +56,13 @@ done
 status=0
 "$@" </dev/null || status=$?
 
-# The command may have stopped the server itself; then this signal finds no process.
+# The command may have stopped the server itself. Then there is no process to signal.
 kill -TERM "$server" 2>/dev/null || true
 for _ in $(seq "$((10 * ${GRACE:-60}))"); do
     kill -0 "$server" 2>/dev/null || break
     sleep 0.1
 done
-# A server that still runs has had its time, and 137 is no 0.
+# A server that still runs is killed, and its exit code is then 137, which counts as a failure.
 kill -KILL "$server" 2>/dev/null || true
 code=0
 wait "$server" || code=$?

@@ -2,9 +2,9 @@
 """Counts the instructions of a yield, of fibers and of workers with their own context, with the event ring and without it.
 
 Two tasks yield in turn (`ums bench switch`, $UMS_BIN); the thread that runs them is then single-stepped. Tools that
-translate programs cannot be used, because they follow neither a change of stacks nor one of the FS base. Every instruction of a
+translate programs cannot be used, because they support neither a change of stacks nor a change of the FS base. Every instruction of a
 yield is executed once for each yield, so the count that most addresses share is the number of yields. Statistics are always on.
-With the ring the limit is 1.6 times as many. For x86-64."""
+With the event ring at most 1.6 times as many instructions are allowed. For x86-64."""
 
 import collections
 import contextlib

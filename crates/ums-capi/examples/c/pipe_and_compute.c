@@ -3,9 +3,10 @@
  *
  *     cc -I<prefix>/include/ums/windows pipe_and_compute.c -lums -pthread && ./a.out
  *
- * The reader knows nothing of its scheduler: it calls read(), and the processor goes to the other worker
- * because the scheduler is called when a worker has blocked. When a plain thread writes, the reader is not
- * simply continued: it appears on the completion list, and continues when the scheduler executes it.
+ * The reader has no code for its scheduler: it calls read(). When the reader has blocked, the
+ * scheduler is called and executes the other worker. A plain thread then writes. The reader does
+ * not continue immediately: it appears on the completion list, and continues when the scheduler
+ * executes it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,8 @@ static VOID NTAPI scheduler(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOI
             item = next;
         }
         if (queued) {
-            /* The one that came last: a reader that has woken goes before the one that computes. */
+            /* The worker that was queued last: a reader that has woken goes before the worker
+             * that computes. */
             PUMS_CONTEXT next = queue[--queued];
             ExecuteUmsThread(next);
             if (GetLastError() != ERROR_RETRY)
@@ -82,7 +84,7 @@ static DWORD WINAPI computer(LPVOID arg)
     while (!have_read) {
         for (volatile int i = 0; i < 20000; i++)
             steps++;
-        UmsThreadYield(NULL); /* a look at what has become ready */
+        UmsThreadYield(NULL); /* lets the scheduler look for workers that have become ready */
     }
     printf("%6.2f ms  the other worker has computed %s\n", ms(), steps > 0 ? "meanwhile" : "nothing");
     return 0;

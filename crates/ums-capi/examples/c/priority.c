@@ -1,10 +1,12 @@
 /*
- * A priority scheduler: of the workers that are ready, the most urgent one runs; among equals, in turn.
+ * A priority scheduler: of the ready workers, the most urgent one runs. Workers of equal priority
+ * take turns.
  *
  *     cc -I<prefix>/include/ums/windows priority.c -lums -pthread && ./a.out
  *
- * A worker's priority is the application's own business, so it is kept in the user context. A worker
- * gives way at UmsThreadYield, whose parameter says here what it wants: NULL, or its new priority.
+ * The application decides what a worker's priority means, so the priority is stored in the user
+ * context. A worker gives way by calling UmsThreadYield. In this program the parameter is the
+ * worker's request: NULL, or its new priority.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /*
- * A round-robin scheduler: workers take turns on one processor, and one that sleeps is no turn.
+ * A round-robin scheduler: workers take turns on one processor. A worker that sleeps is skipped.
  *
  *     cc -I<prefix>/include/ums/windows round_robin.c -lums -pthread && ./a.out
  *
- * The entry point is called with a reason: at the start, when the worker that runs yields, and when it
- * blocks in the kernel (or has ended). Each time it picks the next worker and executes it, and
- * ExecuteUmsThread does not return. It must not allocate and must not take locks, because a worker may
- * be stopped while it holds them: so the queue is an array.
+ * The entry point is called with a reason: at the start, when the running worker yields, and when
+ * it blocks in the kernel (or has ended). Each time the entry point chooses the next worker and
+ * executes it; ExecuteUmsThread does not return. The entry point must not allocate and must not
+ * take locks, because a stopped worker may hold them. So the queue is an array.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,12 +39,12 @@ static BOOL has_ended(PUMS_CONTEXT worker)
     return yes;
 }
 
-/* The whole list first, and only then a worker runs. */
+/* Takes everything from the completion list before a worker runs. */
 static void take_completed(DWORD wait)
 {
     PUMS_CONTEXT item = NULL;
     if (!DequeueUmsCompletionListItems(completed, wait, &item))
-        return; /* nothing there */
+        return; /* the list is empty */
     while (item != NULL) {
         PUMS_CONTEXT next = GetNextUmsListItem(item);
         if (has_ended(item))
@@ -65,7 +65,8 @@ static VOID NTAPI scheduler(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOI
         make_ready((PUMS_CONTEXT)payload);
         break;
     case UmsSchedulerThreadBlocked:
-        /* Whom this is about we must know ourselves: `running`. It comes on the list again. */
+        /* The call does not say which worker has blocked: it is `running`. It will appear on the
+         * list again. */
         break;
     }
     running = NULL;
@@ -90,7 +91,7 @@ static DWORD WINAPI work(LPVOID arg)
     for (int round = 1; round <= ROUNDS; round++) {
         printf("worker %d, round %d\n", number, round);
         if (number == 0)
-            Sleep(1); /* blocks: the others continue */
+            Sleep(1); /* blocks, so the other workers continue */
         else
             UmsThreadYield(NULL);
     }

@@ -1,10 +1,10 @@
 /*
- * N schedulers on one completion list: any free scheduler takes any ready worker.
+ * N schedulers with one completion list: any free scheduler takes any ready worker.
  *
  *     cc -I<prefix>/include/ums/windows shared_list.c -lums -pthread && ./a.out [schedulers]
  *
- * Each scheduler is a thread of its own. The list hands all its items to one of them, so they keep a ready
- * stack together: an interlocked list, which takes no lock.
+ * Each scheduler is a thread. The list gives all its items to one of the schedulers, so the
+ * schedulers share a stack of ready workers. The stack is an interlocked list, which takes no lock.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #define SCHEDULERS_MAX 8
 
 typedef struct {
-    SLIST_ENTRY entry; /* first, so that an entry is its worker */
+    SLIST_ENTRY entry; /* the first field, so that a pointer to the entry is a pointer to the worker */
     PUMS_CONTEXT context;
     HANDLE thread;
     int rounds;
@@ -48,7 +48,7 @@ static VOID NTAPI scheduler(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOI
     while (ended < WORKERS) {
         PUMS_CONTEXT item = NULL;
         worker *w;
-        /* Another scheduler may get all items, so no scheduler waits for long. */
+        /* Another scheduler may get all items, so no scheduler waits for a long time. */
         DequeueUmsCompletionListItems(completed, QueryDepthSList(&ready) ? 0 : 5, &item);
         while (item != NULL) {
             PUMS_CONTEXT next = GetNextUmsListItem(item);

@@ -1,4 +1,4 @@
-/* intrin.h for Linux: the compiler's own functions. */
+/* intrin.h for Linux: it uses the compiler's own functions. */
 #ifndef UMS_INTRIN_H
 #define UMS_INTRIN_H
 #pragma once

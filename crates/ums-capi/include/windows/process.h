@@ -1,4 +1,4 @@
-/* process.h for Linux: threads as Microsoft's C library makes them. */
+/* process.h for Linux: the functions with which Microsoft's C library creates threads. */
 #ifndef UMS_PROCESS_H
 #define UMS_PROCESS_H
 #pragma once

@@ -1,4 +1,4 @@
-/* tchar.h for Linux: names that mean one thing with UNICODE and another without. */
+/* tchar.h for Linux: names whose meaning depends on whether UNICODE is defined. */
 #ifndef UMS_TCHAR_H
 #define UMS_TCHAR_H
 #pragma once

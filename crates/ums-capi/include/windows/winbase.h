@@ -23,7 +23,7 @@ extern "C" {
 #define INVALID_HANDLE_VALUE ((HANDLE)(LONG_PTR)-1)
 #define CREATE_SUSPENDED 0x00000004u
 #define STACK_SIZE_PARAM_IS_A_RESERVATION 0x00010000u
-/* Not of Windows: a UMS worker that is executed, and yields, without a system call. */
+/* Not a flag of Windows: the UMS worker is executed, and yields, without a system call. */
 #define UMS_THREAD_OWN_CONTEXT 0x01000000u
 #define THREAD_PRIORITY_IDLE (-15)
 #define THREAD_PRIORITY_LOWEST (-2)

@@ -1,8 +1,9 @@
 /*
- * windef.h for Linux: the types of Windows programs, and the words that compilers for Windows know.
+ * windef.h for Linux: the types of Windows programs, and the keywords of compilers for Windows.
  *
- * A LONG has 32 bits, as on Windows, so it is an int. What is as large as a pointer is an unsigned
- * long, so that SIZE_T and size_t are one type. Calling conventions and annotations vanish.
+ * A LONG has 32 bits, as on Windows, so it is an int. A type with the size of a pointer is an
+ * unsigned long, so that SIZE_T and size_t are one type. Calling conventions and annotations have
+ * no effect.
  */
 #ifndef UMS_WINDEF_H
 #define UMS_WINDEF_H

@@ -1,5 +1,5 @@
 /*
- * windows.h for Linux: User-Mode Scheduling as Windows 7 had it, and the calls around it.
+ * windows.h for Linux: User-Mode Scheduling as in Windows 7, and the calls around it.
  *
  * Programs that schedule their own threads compile unchanged with
  *     cc -I<prefix>/include/ums/windows program.c -lums -pthread
@@ -31,7 +31,7 @@
 #define OutputDebugString OutputDebugStringA
 #endif
 
-/* What Microsoft's C library calls things. */
+/* Names that Microsoft's C library uses. */
 #define printf_s printf
 #define fprintf_s fprintf
 #define sprintf_s snprintf

@@ -1,4 +1,4 @@
-/* winerror.h for Linux: the errors that the functions of windows.h give. */
+/* winerror.h for Linux: the error numbers that the functions of windows.h return. */
 #ifndef UMS_WINERROR_H
 #define UMS_WINERROR_H
 #pragma once
@@ -33,7 +33,8 @@
 #define ERROR_NO_SYSTEM_RESOURCES 1450u
 #define ERROR_TIMEOUT 1460u
 
-/* Windows' documentation of the UMS functions says these; its headers lack them. */
+/* The documentation of the UMS functions of Windows uses these names, but the headers of Windows
+ * do not define them. */
 #define ERROR_INFO_LENGTH_MISMATCH ERROR_BAD_LENGTH
 #define ERROR_INVALID_INFO_CLASS ERROR_INVALID_PARAMETER
 

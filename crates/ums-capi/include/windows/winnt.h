@@ -1,8 +1,9 @@
 /*
- * winnt.h for Linux: structures and constants below the functions, and the interlocked operations.
+ * winnt.h for Linux: the structures and constants that the functions use, and the interlocked
+ * operations.
  *
- * The interlocked operations take a pointer to any whole number or pointer, because a `long` of a
- * Windows program is not a LONG here.
+ * The interlocked operations accept a pointer to any integer or pointer, because `long` in a
+ * Windows program is not LONG here.
  */
 #ifndef UMS_WINNT_H
 #define UMS_WINNT_H
@@ -54,14 +55,14 @@ typedef struct _GROUP_AFFINITY {
     WORD Reserved[3];
 } GROUP_AFFINITY, *PGROUP_AFFINITY;
 
-/* What EnterUmsSchedulingMode's entry point is called for. */
+/* The reasons for which the entry point of EnterUmsSchedulingMode is called. */
 typedef enum _RTL_UMS_SCHEDULER_REASON {
     UmsSchedulerStartup = 0,
     UmsSchedulerThreadBlocked,
     UmsSchedulerThreadYield
 } RTL_UMS_SCHEDULER_REASON, *PRTL_UMS_SCHEDULER_REASON;
 
-/* What can be asked and set of a worker. */
+/* The information about a worker that can be queried and set. */
 typedef enum _RTL_UMS_THREAD_INFO_CLASS {
     UmsThreadInvalidInfoClass = 0,
     UmsThreadUserContext,
@@ -73,13 +74,14 @@ typedef enum _RTL_UMS_THREAD_INFO_CLASS {
     UmsThreadMaxInfoClass
 } RTL_UMS_THREAD_INFO_CLASS, *PRTL_UMS_THREAD_INFO_CLASS;
 
-/* Not of Windows, which keeps these numbers and does not tell them: a class of QueryUmsThreadInformation. */
+/* A class of QueryUmsThreadInformation that Windows does not have. Windows keeps these numbers
+ * but does not report them. */
 #define UmsThreadCounts ((RTL_UMS_THREAD_INFO_CLASS)0x100)
 typedef struct _UMS_THREAD_COUNTS {
     ULONGLONG SwitchCount;      /* executions */
     ULONGLONG YieldCount;       /* yields in user mode */
     ULONGLONG KernelYieldCount; /* yields by a system call */
-    ULONGLONG MixedYieldCount;  /* of these, those of an UMS_THREAD_OWN_CONTEXT worker that ends */
+    ULONGLONG MixedYieldCount;  /* kernel yields of an own-context worker that was ending */
 } UMS_THREAD_COUNTS, *PUMS_THREAD_COUNTS;
 
 #define RTL_UMS_VERSION 0x0100

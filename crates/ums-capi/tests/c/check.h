@@ -1,4 +1,4 @@
-/* What the test programs share: a check that says what failed, and a node of the kind asked for. */
+/* Used by all test programs: a check that prints what failed, and a node of the requested kind. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -18,7 +18,7 @@
         }                                                                                  \
     } while (0)
 
-/* The call gives this number. */
+/* Checks that the call returns this number. */
 #define IS(expected, call)                                                                 \
     do {                                                                                   \
         long long is_ = (long long)(call);                                                 \

@@ -1,8 +1,8 @@
 /*
- * What the programs with a scheduler share: a worker with its context, and a ready queue.
+ * Used by all programs with a scheduler: a worker with its context, and a ready queue.
  *
- * Nothing here allocates or locks when it is called from an entry point: the queue is linked through the
- * workers, and a worker is found from its context by the user context.
+ * The functions that an entry point calls neither allocate nor lock: the workers themselves are
+ * linked into the queue, and a worker is found through the user context of its worker context.
  */
 #ifndef KIT_H
 #define KIT_H
@@ -55,7 +55,7 @@ static inline int is_terminated(PUMS_CONTEXT context)
     return yes;
 }
 
-/* A worker on this list, which runs `start` with itself as its argument. */
+/* Creates a worker on this list, which runs `start` with itself as the argument. */
 static inline void start_worker(worker *w, PUMS_COMPLETION_LIST list, LPTHREAD_START_ROUTINE start)
 {
     UMS_CREATE_THREAD_ATTRIBUTES ums = { UMS_VERSION, NULL, list };
@@ -75,8 +75,8 @@ static inline void start_worker(worker *w, PUMS_COMPLETION_LIST list, LPTHREAD_S
     free(attributes);
 }
 
-/* Moves everything from the completion list to the queue. Terminated workers are not queued, but
- * counted: that is the result. */
+/* Moves all workers from the completion list to the queue. Terminated workers are not queued.
+ * Returns how many there were. */
 static inline int drain(PUMS_COMPLETION_LIST list, DWORD ms, queue *ready)
 {
     PUMS_CONTEXT context = NULL;
@@ -100,7 +100,7 @@ static inline int drain(PUMS_COMPLETION_LIST list, DWORD ms, queue *ready)
     return over;
 }
 
-/* The worker has ended: its thread is over, its context goes. */
+/* Frees a worker that has ended: waits for its thread, and deletes its context. */
 static inline DWORD end_worker(worker *w)
 {
     DWORD code = STILL_ACTIVE;

@@ -1,4 +1,4 @@
-/* Nodes, tasks and users; and every misuse has its error. */
+/* Nodes, tasks and users, and the error of every misuse. */
 #include <stdatomic.h>
 
 #include "check.h"
@@ -81,7 +81,7 @@ static void tasks(ums_node *node)
     CHECK(!ums_task_is_finished(task));
     IS(-ETIMEDOUT, ums_task_join(task, MS, &result));
     IS(0, ums_task_cancel(task));
-    /* It never began, or its sleep was cut short. */
+    /* The task never began, or the cancellation ended its sleep. */
     int code = ums_task_join(task, UMS_FOREVER, &result);
     CHECK(code == -ENODATA || (code == 0 && (intptr_t)result == -ECANCELED));
     IS(-EBADF, ums_task_join(task, UMS_FOREVER, &result));

@@ -1,4 +1,4 @@
-// The header in C++, with lambdas and a class for each pointer.
+// Uses the header from C++, with lambdas and with a class for each kind of pointer.
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
     }
     IS(285, sum);
 
-    // An exception that is caught inside has no effect outside.
+    // An exception that is caught inside the function has no effect outside.
     void *result = nullptr;
     auto catching = [](void *) -> void * {
         try {

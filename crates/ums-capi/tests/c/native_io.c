@@ -40,7 +40,7 @@ static void pipes(void)
     until_told(&told);
     IS(5, told.result);
     CHECK(memcmp(buffer, "hello", 5) == 0);
-    IS(0, ums_pending_cancel(pending)); /* it is over, and left alone */
+    IS(0, ums_pending_cancel(pending)); /* it has ended, so this has no effect */
     IS(0, ums_pending_free(pending));
     IS(-EBADF, ums_pending_free(pending));
 
@@ -50,12 +50,12 @@ static void pipes(void)
     IS(-ECANCELED, cancelled.result);
     IS(0, ums_pending_free(pending));
 
-    /* Calls that wait, and their limit. */
+    /* Calls that wait, and their time limits. */
     IS(-ETIMEDOUT, ums_read(fd[0], more, sizeof more, UMS_CURRENT, MS));
     IS(3, ums_write(fd[1], "abc", 3, UMS_CURRENT, UMS_FOREVER));
     IS(3, ums_read(fd[0], more, sizeof more, UMS_CURRENT, UMS_FOREVER));
     close(fd[1]);
-    IS(0, ums_read(fd[0], more, sizeof more, UMS_CURRENT, UMS_FOREVER)); /* the end */
+    IS(0, ums_read(fd[0], more, sizeof more, UMS_CURRENT, UMS_FOREVER)); /* the end of the stream */
     close(fd[0]);
 
     IS(-EBADF, ums_read(-1, more, 1, 0, UMS_FOREVER));
@@ -111,7 +111,7 @@ static void sockets(void)
     ums_task *task;
     char question[4];
 
-    snprintf(address.sun_path + 1, 60, "ums-capi-%d", (int)getpid()); /* a name without a file */
+    snprintf(address.sun_path + 1, 60, "ums-capi-%d", (int)getpid()); /* an abstract name, without a file */
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     CHECK(listener >= 0);
     IS(0, bind(listener, (struct sockaddr *)&address, sizeof address));
@@ -170,14 +170,15 @@ int main(int argc, char **argv)
 
     IS(0, ums_node_run(node, all, NULL, NULL));
 
-    /* A plain thread: it blocks, and has completed on return. */
+    /* On a plain thread a request blocks, and has completed when the call returns. */
     IS(0, pipe2(fd, O_NONBLOCK | O_CLOEXEC));
     IS(-ETIMEDOUT, ums_read(fd[0], buffer, 4, UMS_CURRENT, 2 * MS));
     IS(1, write(fd[1], "x", 1));
     IS(1, ums_submit_read(fd[0], buffer, 4, UMS_CURRENT, tell, &at_once, &pending));
     CHECK(pending == NULL && at_once.times == 1 && at_once.result == 1);
 
-    /* What is outstanding at the end is cancelled, and its routine runs before the end. */
+    /* Shutting down cancels a request that is still outstanding, and its routine runs before the
+     * shutdown ends. */
     IS(0, ums_node_run(node, leave_a_read, &fd[0], (void **)&left));
     IS(0, left->times);
     IS(0, ums_node_free(node));

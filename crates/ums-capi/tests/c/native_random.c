@@ -1,9 +1,9 @@
 /*
- * Random sequences of calls against a model that says what each must give.
+ * Random sequences of calls, compared with a model that says what each call must return.
  *
  * The model knows the object behind each pointer. Pointers are used after they were freed, freed
- * twice, and given to functions of another kind. A run is named by its seed, which a failure prints;
- * `native_random thread SEED STEPS` repeats it.
+ * twice, and passed to functions of another kind. A failure prints the seed of its run;
+ * `native_random thread SEED STEPS` repeats the run.
  */
 #include "check.h"
 
@@ -11,9 +11,9 @@ enum { MUTEX, EVENT, AUTO_EVENT, SEMAPHORE, USER, TASK, KINDS };
 enum { SLOTS = 6 };
 
 struct entry {
-    void *pointer; /* NULL: never made */
+    void *pointer; /* NULL: never created */
     int alive;
-    long state;    /* locked, set, permits, holds, or the number that the task gives */
+    long state;    /* locked, set, permits, holds, or the number that the task returns */
     int cancelled; /* the task may end without a result */
 };
 
@@ -43,7 +43,8 @@ static void *give_back(void *arg)
     return arg;
 }
 
-/* A freed pointer whose memory is used again is not recognised: such a pointer is left out. */
+/* A freed pointer whose memory is used again for a new object is not recognised, so it is
+ * skipped. */
 static int is_used_again(const struct entry *entry)
 {
     for (int kind = 0; kind < KINDS; kind++)
@@ -221,7 +222,7 @@ static void clean_up(void)
         for (int i = 0; i < SLOTS; i++) {
             struct entry *e = &model[kind][i];
             if (e->alive && kind == MUTEX && e->state)
-                continue; /* locked by a worker that is gone: it stays */
+                continue; /* locked by a worker that has ended: it stays locked */
             if (e->alive)
                 end(kind, e);
         }

@@ -1,4 +1,5 @@
-/* Mutex, condition variable, event and semaphore: among workers, with limits, and cancelled. */
+/* Mutex, condition variable, event and semaphore: waits of workers, with time limits and with
+ * cancellation. */
 #include "check.h"
 
 enum { TASKS = 20, ROUNDS = 50 };
@@ -64,7 +65,7 @@ static int waiting;
 static void *wait_for_event(void *arg)
 {
     (void)arg;
-    waiting++; /* one scheduler: until the wait parks, no other worker runs */
+    waiting++; /* one scheduler: no other worker runs until the wait parks this one */
     return (void *)(intptr_t)ums_event_wait(event, UMS_FOREVER);
 }
 
@@ -93,9 +94,9 @@ static void mutexes(void)
     IS(0, ums_spawn(lock_it, NULL, &task));
     IS(0, ums_task_join(task, UMS_FOREVER, NULL));
     IS(-ETIMEDOUT, ums_condvar_wait(condvar, mutex, MS));
-    IS(0, ums_mutex_unlock(mutex)); /* it was locked again */
+    IS(0, ums_mutex_unlock(mutex)); /* the wait has locked it again */
     IS(-EPERM, ums_mutex_unlock(mutex));
-    IS(0, ums_condvar_notify_one(condvar)); /* no waiter: lost, as documented */
+    IS(0, ums_condvar_notify_one(condvar)); /* there is no waiter, so it is lost, as documented */
     IS(0, ums_condvar_notify_all(condvar));
 }
 
@@ -111,12 +112,12 @@ static void events(void)
     while (waiting < 2)
         ums_yield();
     IS(-EBUSY, ums_event_free(event));
-    IS(0, ums_event_set(event)); /* automatic: lets one through */
+    IS(0, ums_event_set(event)); /* automatic: one waiter continues */
     while (!ums_task_is_finished(first) && !ums_task_is_finished(second))
         ums_yield();
     CHECK(!ums_task_is_finished(first) || !ums_task_is_finished(second));
     CHECK(!ums_event_is_set(event));
-    IS(0, ums_task_cancel(first)); /* one of them has ended and does not mind */
+    IS(0, ums_task_cancel(first)); /* one of them has ended already, which is harmless */
     IS(0, ums_task_cancel(second));
     int sum = 0;
     IS(0, ums_task_join(first, UMS_FOREVER, &result));
@@ -160,7 +161,7 @@ int main(int argc, char **argv)
     IS(-EOVERFLOW, ums_semaphore_new(SIZE_MAX, &semaphore));
     IS(-EINVAL, ums_mutex_new(NULL));
     IS(0, ums_node_run(node, all, NULL, NULL));
-    semaphores(); /* a plain thread waits too */
+    semaphores(); /* a plain thread can wait too */
     IS(0, ums_mutex_lock(mutex, UMS_FOREVER));
     IS(0, ums_mutex_unlock(mutex));
     IS(0, ums_node_free(node));

@@ -1,4 +1,5 @@
-/* Sentences on stderr, and the flags that turn them and the taking over of a blocked worker's scheduler off. */
+/* Sentences on stderr, the flag that turns them off, and the flag with which a blocked worker
+ * keeps its scheduler. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -50,12 +51,12 @@ static void *block(void *arg)
     IS(0, ums_spawn(sleep_for_a_moment, NULL, NULL));
     ums_yield();
     nanosleep(&moment, NULL);
-    /* Nothing else has run meanwhile. */
+    /* No other worker has run meanwhile. */
     CHECK(!atomic_load(&slept));
     return arg;
 }
 
-/* Ends what spins when something is said. */
+/* Waits until something is printed, and then lets the spinning worker end. */
 static void *watch(void *log)
 {
     struct timespec moment = {0, 10000000};
@@ -74,7 +75,7 @@ static void *wait_two_seconds(void *arg)
     return arg;
 }
 
-/* Runs `spin` on a node with these flags, and returns what was printed meanwhile. */
+/* Runs `spin` on a node with these flags. Returns the text that was printed meanwhile. */
 static const char *said_by(int argc, char **argv, unsigned flags, void *(*until)(void *))
 {
     static char text[4096];

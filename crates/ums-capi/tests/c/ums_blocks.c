@@ -1,6 +1,6 @@
 /*
- * A worker blocks in the kernel, in several ways: the scheduler is called, others run, and the worker runs no
- * instruction before it is executed again.
+ * A worker blocks in the kernel in several ways. Each time the scheduler is called and other
+ * workers run. The blocked worker runs no instruction until it is executed again.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -19,7 +19,8 @@ static worker *running;
 static int over, in_call, in_trap, yields, queued_again;
 static int fds[2];
 static volatile LONG want_wake, blocked_way = -1, done;
-/* Written by the worker when it continues; read by the entry point, which knows which worker may run. */
+/* Set by the worker when it continues, and read by the entry point, which knows which worker may
+ * run. */
 static volatile LONG has_continued;
 
 static void block(int way)
@@ -33,7 +34,7 @@ static void block(int way)
     case 3: Sleep(2); break;
     case 4: {
         char text[2];
-        CHECK(read(fds[0], text, 1) == 1); /* by the C library's name again, from another depth */
+        CHECK(read(fds[0], text, 1) == 1); /* read again, with another buffer */
         break;
     }
     }
@@ -65,7 +66,7 @@ static DWORD WINAPI computes(LPVOID arg)
     return 6;
 }
 
-/* A plain thread on another processor ends each block that does not end by itself. */
+/* Runs on a plain thread on another processor: ends each block that does not end by itself. */
 static DWORD WINAPI wakes_up(LPVOID arg)
 {
     (void)arg;
@@ -106,7 +107,7 @@ static VOID NTAPI proc(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID par
             continue;
         }
         if (w == &blocker && blocked_way >= 0 && !done) {
-            /* It has woken and is on the queue: it must not have continued by itself. */
+            /* The worker has woken and is on the queue. It must not have continued yet. */
             CHECK(!has_continued);
             queued_again++;
         }
@@ -132,7 +133,7 @@ int main(void)
     CHECK(DeleteUmsCompletionList(list));
     printf("%d blocks in calls, %d in traps, %d came back, %d yields\n", in_call, in_trap,
            queued_again, yields);
-    /* Some blocks can end before they are noticed; most cannot. */
+    /* Some blocks end before they can be noticed; most do not. */
     CHECK(queued_again > ROUNDS * WAYS / 2 && yields > 0);
     CHECK(in_call > ROUNDS);
     puts("ok");

@@ -1,4 +1,5 @@
-/* Workers end in every way, schedulers leave for every reason, and lists are freed in the end. */
+/* Workers end in every possible way, schedulers leave scheduling mode for every reason, and at
+ * the end lists are freed. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,11 +30,11 @@ static DWORD WINAPI end_somehow(LPVOID arg)
     switch (me->number) {
     case 0: return 10;
     case 1: ExitThread(11);
-    case 2: pthread_exit(NULL); /* its code is 0 */
+    case 2: pthread_exit(NULL); /* its exit code is 0 */
     case 3: TerminateThread(GetCurrentThread(), 13); break;
     case 4: UmsThreadYield(NULL); return 14;
     case 5: {
-        /* A child has none of the threads; it may call _exit. */
+        /* The child of a fork has no other threads, and may call _exit. */
         int status = 0;
         pid_t child = fork();
         CHECK(child >= 0);
@@ -77,7 +78,8 @@ static VOID NTAPI leaves_at_once(UMS_SCHEDULER_REASON reason, ULONG_PTR payload,
 
 static int leave_for;
 
-/* Executes one worker, and leaves when it is called for the reason asked for. */
+/* Executes one worker. Leaves scheduling mode when the entry point is called for the requested
+ * reason. */
 static VOID NTAPI leaves_for(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID param)
 {
     (void)param;
@@ -111,7 +113,7 @@ static void leaving(void)
 {
     int calls = 0;
     CHECK(enter(list, leaves_at_once, &calls) && calls == 1);
-    CHECK(enter(list, leaves_at_once, &calls) && calls == 2); /* and again */
+    CHECK(enter(list, leaves_at_once, &calls) && calls == 2); /* a second time */
     for (int yields = 0; yields < 2; yields++) {
         worker w;
         memset(&ready, 0, sizeof ready);
@@ -120,7 +122,8 @@ static void leaving(void)
         start_worker(&w, list, yields_or_sleeps);
         leave_for = yields ? UmsSchedulerThreadYield : UmsSchedulerThreadBlocked;
         CHECK(enter(list, leaves_for, NULL));
-        /* The worker is where it was; another time in scheduling mode takes it up. */
+        /* The worker has not moved. It can be executed when the thread is in scheduling mode
+         * again. */
         CHECK(!is_terminated(w.context));
         if (yields)
             push(&ready, &w);
@@ -159,7 +162,8 @@ static int feed[2];
 static volatile LONG cleaned_up, cleaned_outside;
 static pthread_t to_cancel;
 
-/* A clean-up routine is the worker's own code: it runs when a scheduler has executed it, and only then. */
+/* A clean-up routine is code of the worker: it must run only after a scheduler has executed the
+ * worker. */
 static void clean_up(void *me)
 {
     if (running != me)
@@ -180,7 +184,7 @@ static DWORD WINAPI blocks_until_cancelled(LPVOID arg)
 
 static DWORD WINAPI computes_beside(LPVOID arg)
 {
-    /* Long enough for the other to be cancelled, and to meet its gate. */
+    /* In this time the other worker is cancelled, and reaches its gate. */
     ULONGLONG end = GetTickCount64() + 100;
     (void)arg;
     while (GetTickCount64() < end) {
@@ -215,8 +219,9 @@ static VOID NTAPI until_both_are_over(UMS_SCHEDULER_REASON reason, ULONG_PTR pay
     }
 }
 
-/* A thread that is cancelled while it blocks wakes, meets its gate, and unwinds when it is executed. Where
- * nothing but interposed calls can gate, it unwinds out of such a call before it could. */
+/* A thread is cancelled while it blocks. It wakes, stops at its gate, and unwinds when it is
+ * executed. If only interposed calls are noticed, the thread unwinds out of such a call before it
+ * can be gated. */
 static void cancelling(void)
 {
     const char *watch = getenv("UMS_WATCH");

@@ -1,4 +1,5 @@
-/* Every error that a UMS function gives: bad input, wrong callers, contexts that cannot run. */
+/* Every error that a UMS function can return: bad input, wrong callers, contexts that cannot run.
+ */
 #include "kit.h"
 
 static PUMS_COMPLETION_LIST list, other_list;
@@ -82,7 +83,7 @@ static void information(PUMS_CONTEXT context)
     FAILS(ERROR_INVALID_INFO_CLASS, SetUmsThreadInformation(context, (UMS_THREAD_INFO_CLASS)77, buffer, 8));
 }
 
-/* A worker is created with the right version, a context and a list. */
+/* Creating a worker needs the right version, a context and a list. */
 static void creating(PUMS_CONTEXT context)
 {
     BYTE memory[256] __attribute__((aligned(16)));
@@ -103,7 +104,7 @@ static void creating(PUMS_CONTEXT context)
     }
 }
 
-/* A plain thread is neither scheduler nor worker, and pointers are checked. */
+/* A plain thread is neither a scheduler nor a worker. Pointers are checked. */
 static void outside(void)
 {
     PUMS_CONTEXT context = NULL, item = &item;
@@ -171,7 +172,7 @@ static void system_information(void)
     CHECK(what.IsUmsSchedulerThread == 0 && what.IsUmsWorkerThread == 1);
 }
 
-/* Another scheduler tries to run a worker that runs here. */
+/* Another scheduler tries to execute a worker that is running here. */
 static VOID NTAPI other_proc(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID param)
 {
     (void)payload;
@@ -195,7 +196,7 @@ static DWORD WINAPI is_tried_by_another(LPVOID arg)
     (void)arg;
     CHECK(SetEvent(other_go));
     while (!other_error)
-        YieldProcessor(); /* it runs, and stays */
+        YieldProcessor(); /* the worker keeps running */
     return 0;
 }
 
@@ -208,21 +209,21 @@ static VOID NTAPI proc(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID par
         FAILS(ERROR_INVALID_PARAMETER, ExecuteUmsThread(NULL));
         FAILS(ERROR_INVALID_PARAMETER, ExecuteUmsThread(scheduler_context));
         FAILS(ERROR_INVALID_PARAMETER, ExecuteUmsThread(&stage));
-        FAILS(ERROR_INVALID_PARAMETER, UmsThreadYield(NULL)); /* a scheduler is no worker */
+        FAILS(ERROR_INVALID_PARAMETER, UmsThreadYield(NULL)); /* a scheduler is not a worker */
         FAILS(ERROR_NOT_SUPPORTED, enter(list, never, NULL)); /* nested */
         PUMS_CONTEXT empty;
         CHECK(CreateUmsThreadContext(&empty));
-        FAILS(ERROR_INVALID_PARAMETER, ExecuteUmsThread(empty)); /* it has no worker */
+        FAILS(ERROR_INVALID_PARAMETER, ExecuteUmsThread(empty)); /* the context has no worker */
         CHECK(DeleteUmsThreadContext(empty));
         system_information();
         information(first.context);
-        FAILS(ERROR_BUSY, DeleteUmsCompletionList(list)); /* it has members */
+        FAILS(ERROR_BUSY, DeleteUmsCompletionList(list)); /* the list has workers */
         FAILS(ERROR_INVALID_PARAMETER, DeleteUmsThreadContext(first.context));
         PUMS_CONTEXT chain = NULL, rest;
         CHECK(DequeueUmsCompletionListItems(list, 0, &chain) && chain != NULL);
-        FAILS(ERROR_RETRY, ExecuteUmsThread(chain)); /* it is linked: the context is locked */
+        FAILS(ERROR_RETRY, ExecuteUmsThread(chain)); /* the context is linked in a chain, so it is locked */
         rest = GetNextUmsListItem(chain);
-        CHECK(rest != NULL && GetNextUmsListItem(chain) == NULL); /* a second time: nothing */
+        CHECK(rest != NULL && GetNextUmsListItem(chain) == NULL); /* the second call returns NULL */
         CHECK(GetNextUmsListItem(rest) == NULL);
         push(&ready, worker_of(chain));
         push(&ready, worker_of(rest));
@@ -275,7 +276,7 @@ static VOID NTAPI run_one(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID 
             push(&ready, w);
         }
     }
-    /* Terminated: not run any more. */
+    /* A terminated worker cannot be executed. */
     FAILS(ERROR_INVALID_THREAD_ID, ExecuteUmsThread(first.context));
 }
 

@@ -1,6 +1,7 @@
 /*
- * A worker blocks in a page fault: the payload says that it was no system call, others run, and the access has
- * its value when the worker goes on. The fault is answered by hand, by userfaultfd(2), so that it surely blocks.
+ * A worker blocks in a page fault. The payload says that it was not a system call, and other
+ * workers run. When the worker continues, its access has read the right value. The program resolves
+ * the fault itself by userfaultfd(2), so that the worker certainly blocks.
  */
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

@@ -1,6 +1,7 @@
 /*
- * An entry point that takes a lock which a blocked worker holds. On Windows that is a deadlock, and it is a
- * mistake here, too; but the scheduler that waits is noticed, and the worker runs until it has released the lock.
+ * An entry point takes a lock that a blocked worker holds. On Windows that is a deadlock, and it is
+ * a mistake here, too. But here the library notices that the scheduler waits, and lets the worker
+ * run until it has released the lock.
  */
 #include <pthread.h>
 

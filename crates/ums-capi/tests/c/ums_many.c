@@ -1,4 +1,5 @@
-/* Many workers, some hundreds alive at a time: created, run, ended, deleted; nothing is left behind. */
+/* Many workers, some hundreds at a time, are created, run, end and are deleted. Nothing is left
+ * behind. */
 #include <dirent.h>
 #include <unistd.h>
 
@@ -66,7 +67,7 @@ int main(int argc, char **argv)
             threads = entries("/proc/self/task");
         }
     }
-    /* A thread that has ended may still be seen for a moment. */
+    /* A thread that has ended may still be listed for a moment. */
     for (int i = 0; i < 200 && entries("/proc/self/task") > threads; i++)
         Sleep(10);
     printf("descriptors %d -> %d, threads %d -> %d\n", fds, entries("/proc/self/fd"), threads,

@@ -1,10 +1,11 @@
 /*
- * Random sequences of UMS calls against a model that says what each may give.
+ * Random sequences of UMS calls, compared with a model that says what each call may return.
  *
- * The model knows of each context where it is. The main thread creates, starts, ends and deletes; an entry point
- * executes, suspends, asks and takes from the list, does each of these to the wrong contexts too, and leaves
- * scheduling mode at any moment, to come back later. A failure prints its seed; `ums_random SEED ROUNDS`
- * begins the same sequence, as far as the workers' blocking lets it be the same.
+ * For each context the model knows its place. The main thread creates, starts, ends and deletes
+ * workers. An entry point executes workers, suspends them, queries them and takes them from the
+ * list. It also makes each of these calls with wrong contexts. It leaves scheduling mode at random
+ * moments and enters it again later. A failure prints its seed. `ums_random SEED ROUNDS` begins the
+ * same sequence; how the workers block may still differ.
  */
 #include <pthread.h>
 
@@ -15,7 +16,7 @@ enum { SLOTS = 8 };
 enum place {
     NOWHERE, /* no context, or a deleted one */
     FRESH,   /* a context without a worker */
-    LISTED,  /* on the completion list, or blocked: it will come there */
+    LISTED,  /* on the completion list, or blocked, so that it will be queued there */
     READY,   /* taken from the list, or yielded */
     OVER     /* terminated, and taken from the list */
 };
@@ -76,7 +77,7 @@ static void take(DWORD ms)
     while (item) {
         PUMS_CONTEXT next = GetNextUmsListItem(item);
         slot *s = CONTAINING_RECORD(worker_of(item), slot, w);
-        MODEL(s->place == LISTED); /* once, and only what was run or started */
+        MODEL(s->place == LISTED); /* once, and only a worker that was executed or started */
         s->place = is_terminated(item) ? OVER : READY;
         MODEL(GetNextUmsListItem(item) == NULL);
         taken++;
@@ -89,7 +90,8 @@ static void ask(slot *s)
     BOOLEAN over = 9, suspended = 9;
     BOOL ok = QueryUmsThreadInformation(s->w.context, UmsThreadIsTerminated, &over, 1, NULL);
     if (s->place == NOWHERE) {
-        /* Its memory may be the scheduler's own context now, of which may be asked. */
+        /* The memory of the deleted context may belong to the scheduler's own context now, which
+         * may be queried. */
         if (s->w.context && s->w.context == GetCurrentUmsThread())
             return;
         MODEL(!ok && GetLastError() == ERROR_INVALID_PARAMETER);
@@ -102,7 +104,7 @@ static void ask(slot *s)
 
 static void suspend_or_resume(slot *s)
 {
-    /* One that blocks or ends meanwhile would make the model guess. */
+    /* If the worker could block or end meanwhile, the model would not know the result. */
     if (s->place != READY)
         return;
     if (s->suspended == 0 || roll(2)) {
@@ -175,7 +177,7 @@ static VOID NTAPI proc(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID par
     left_early++;
 }
 
-/* Outside scheduling mode every running worker ends sooner or later; here none runs. */
+/* Called outside scheduling mode, when no worker runs. */
 static void change(slot *s)
 {
     switch (s->place) {
@@ -204,7 +206,8 @@ static void change(slot *s)
         break;
     default: ask(s); break;
     }
-    /* The memory of a deleted context may be another's now: then it is no stale pointer. */
+    /* The memory of a deleted context may belong to another context now. Then the pointer is not
+     * stale. */
     for (int i = 0; i < SLOTS; i++)
         for (int j = 0; j < SLOTS; j++)
             if (slots[i].place == NOWHERE && slots[j].place != NOWHERE &&

@@ -1,4 +1,5 @@
-// The yield ring: N workers, M yields each, in the style of a C++ program with classes of its own.
+// The yield ring: N workers yield M times each. Written like a typical C++ program, with its own
+// classes.
 #include <cstdio>
 #include <cstdlib>
 #include <deque>

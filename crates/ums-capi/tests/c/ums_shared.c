@@ -1,6 +1,6 @@
 /*
- * N schedulers on one list: each context is handed out exactly once, and no two run one worker. The ready
- * queue is shared too; it is an interlocked list.
+ * N schedulers share one list: each context is given to exactly one scheduler, and no two
+ * schedulers run the same worker. The ready queue is shared too; it is an interlocked list.
  */
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ enum { WORKERS_MAX = 64 };
 typedef struct {
     SLIST_ENTRY entry;
     worker w;
-    volatile LONG inside; /* more than 1: two schedulers run it */
+    volatile LONG inside; /* more than 1: two schedulers run the worker */
     volatile LONG taken;  /* 1 while it is out of the list, or running */
     unsigned dice;
     int rounds;

@@ -1,4 +1,4 @@
-/* What the test programs for windows.h share. */
+/* Used by all test programs for windows.h. */
 #ifndef WCHECK_H
 #define WCHECK_H
 
@@ -15,7 +15,7 @@
         }                                                                                      \
     } while (0)
 
-/* It fails with this error. */
+/* Checks that the call fails with this error. */
 #define FAILS(error, what)                                                                     \
     do {                                                                                       \
         SetLastError(0);                                                                       \

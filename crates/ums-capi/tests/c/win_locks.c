@@ -16,7 +16,7 @@ static DWORD tls, fls;
 static volatile LONG ended;
 
 typedef struct {
-    SLIST_ENTRY entry; /* first: an entry is the item */
+    SLIST_ENTRY entry; /* the first field, so that a pointer to the entry is a pointer to the item */
     int number;
 } ITEM;
 

@@ -95,7 +95,7 @@ static void events(void)
         CHECK((threads[i] = CreateThread(NULL, 0, waits_for_go, NULL, 0, NULL)) != NULL);
     CHECK(WaitForMultipleObjects(3, threads, FALSE, 20) == WAIT_TIMEOUT);
     for (int i = 0; i < 3; i++) {
-        /* Automatic: each time it is set, one goes through. */
+        /* An automatic event: each time it is set, one waiter continues. */
         CHECK(SetEvent(go));
         CHECK(WaitForSingleObject(done_one, INFINITE) == WAIT_OBJECT_0);
         CHECK(WaitForSingleObject(done_one, 5) == WAIT_TIMEOUT);
@@ -111,7 +111,8 @@ static void events(void)
     CHECK(WaitForSingleObject(manual, 0) == WAIT_OBJECT_0);
     CHECK(WaitForSingleObject(manual, 0) == WAIT_OBJECT_0);
 
-    /* The first that is signalled; all together, or nothing is taken. */
+    /* Waits for the first object that is signalled, or for all together. If all are not
+     * signalled, none is taken. */
     HANDLE both[2] = { go, manual };
     CHECK(WaitForMultipleObjects(2, both, FALSE, 0) == WAIT_OBJECT_0 + 1);
     CHECK(SetEvent(go));
@@ -141,7 +142,7 @@ static void semaphores_and_mutexes(void)
 
     HANDLE mutex = CreateMutex(NULL, TRUE, NULL);
     CHECK(mutex != NULL);
-    CHECK(WaitForSingleObject(mutex, 0) == WAIT_OBJECT_0); /* its owner may again */
+    CHECK(WaitForSingleObject(mutex, 0) == WAIT_OBJECT_0); /* its owner may take it again */
     CHECK(ReleaseMutex(mutex));
     HANDLE thread = CreateThread(NULL, 0, takes_the_mutex, mutex, 0, NULL);
     Sleep(30);

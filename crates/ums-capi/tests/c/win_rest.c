@@ -53,7 +53,7 @@ static void time_passes(void)
     CHECK((after.QuadPart - before.QuadPart) * 1000 / frequency.QuadPart >= 20);
     CHECK(GetTickCount() - ticks >= 19 && GetTickCount64() > 0);
     GetSystemTimeAsFileTime(&time);
-    /* Later than 2020 and earlier than 2100, in units of about 429 s. */
+    /* The time is after 2020 and before 2100, in units of about 429 s. */
     CHECK(time.dwHighDateTime > 30779000u && time.dwHighDateTime < 36700000u);
     SYSTEM_INFO info;
     GetSystemInfo(&info);
