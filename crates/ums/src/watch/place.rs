@@ -1,10 +1,11 @@
-//! A place: one processor's worth of running, with a watcher that detects when it falls free.
+//! A place: one processor on which one watched thread at a time runs user code, with a watcher that
+//! detects when that thread blocks.
 //!
 //! At most one watched thread is *seated* at a place. The *watcher* is an idle-priority thread
 //! (SCHED_IDLE), pinned to the same processor. While the seated thread runs, the watcher does not.
-//! When the seated thread blocks, the kernel has nothing else to run, and its switch to the watcher
-//! is the notification. The watcher checks that the thread is blocked, takes the place away, and
-//! tells the *owner*, which seats another thread.
+//! When the seated thread blocks, the kernel has nothing else to run, and switches to the watcher.
+//! So the watcher needs no other notification. It checks that the thread is blocked, revokes the
+//! place, and notifies the place's *owner*, which seats another thread.
 //!
 //! ```text
 //! seated runs   ----blocks---->   watcher: look()   --revoke-->   PlaceOwner::place_is_free
@@ -12,12 +13,12 @@
 //!      +--------------------------- seat() <---------------------------+
 //! ```
 //!
-//! The *watchdog* (`watchdog.rs`) calls the same `look` now and then from another thread, for a
-//! watcher that gets no processor.
+//! The *watchdog* (`watchdog.rs`) is another thread that calls the same `look` now and then, in
+//! case the watcher gets no processor time.
 //!
-//! Rules. *Type Stable*: a seated thread's record is never freed. *Standing Place*:
-//! a place lives until its watcher has ended and the watchdog has forgotten it; no thread is seated
-//! by then.
+//! Rules. *Type Stable*: a seated thread's record is never freed. *Standing Place*: a place lives
+//! until its watcher has ended and the watchdog no longer refers to it; by then no thread is
+//! seated.
 
 use std::io;
 use std::ptr;
@@ -39,14 +40,15 @@ use crate::os::linux::plain;
 use crate::os::lock::Lock;
 use crate::record::report::{self, Kind};
 
-/// Looks of the watcher that find nothing before it backs off.
+/// How many looks of the watcher find nothing before it backs off.
 const LOOKS: u32 = 400;
-/// Looks at a vacant place before the watcher waits for a thread to be seated.
+/// How many looks find a vacant place before the watcher waits until a thread is seated.
 const LOOKS_VACANT: u32 = 64;
-/// How long the watcher sleeps when it backs off: the first, doubled up to the second.
+/// How long the watcher sleeps when it backs off: first the first value, then doubled up to the
+/// second.
 const NAP_NS: (u64, u64) = (50_000, 1_000_000);
 
-/// One processor's worth of running.
+/// One processor on which one watched thread at a time runs user code.
 pub struct Place {
     /// The processor.
     pub cpu: usize,
@@ -56,15 +58,15 @@ pub struct Place {
     asleep: Asleep,
     stop: AtomicBool,
     watcher: Lock<Option<JoinHandle<()>>>,
-    /// What the watchdog saw at its last look.
+    /// The value of `suspicion` at the watchdog's last look.
     suspect: AtomicU64,
     /// How often the place was taken from a blocked thread.
     revokes: AtomicU64,
-    /// How many of these the watchdog took.
+    /// How many of these revocations the watchdog made.
     rescues: AtomicU64,
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     /// No thread is seated.
@@ -108,7 +110,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Ends the watcher. No thread is seated any more.
+    /// Ends the watcher. No thread may be seated any more.
     pub fn close(self: &Arc<Self>) {
         self.stop.store(true, Ordering::SeqCst);
         self.bell.set();
@@ -120,14 +122,15 @@ impl Place {
     }
 
     /// Seats a thread that belongs here and is about to be woken. Called by the thread that has the
-    /// place. The seated thread may have run and left already; then the caller clears the seat with
-    /// [`Place::clear`].
+    /// place. The seated thread may already have run and left by the time of this call; then the
+    /// caller clears the seat with [`Place::clear`].
     pub fn seat(&self, thread: &'static Watched) {
         self.seat.seat(thread);
         self.stir();
     }
 
-    /// Makes this the place of a thread, which is seated at no other before it has left this one.
+    /// Makes this the place of a thread. The thread is not seated at another place before it has
+    /// left this one.
     pub fn belongs(&self, thread: &'static Watched) {
         thread.place.store(ptr::from_ref(&self.seat).cast_mut(), Ordering::Release);
     }
@@ -137,8 +140,8 @@ impl Place {
         ptr::eq(thread.place.load(Ordering::Acquire), &self.seat)
     }
 
-    /// Removes whichever thread is seated. Called by the thread that has the place, after it has
-    /// heard that the seated thread has left.
+    /// Removes the seated thread, if any. Called by the thread that has the place, after it was
+    /// notified that the seated thread has left.
     pub fn clear(&self) {
         self.seat.clear();
     }
@@ -152,12 +155,12 @@ impl Place {
         watchdog::wake();
     }
 
-    /// Removes a seated thread that leaves of its own accord. The owner is not told.
+    /// Removes a seated thread that leaves voluntarily. The owner is not notified.
     pub fn vacate(&self, thread: &'static Watched) {
         self.seat.vacate(thread);
     }
 
-    /// Returns how often it was taken from a blocked thread, and how often by the watchdog.
+    /// Returns how often the place was revoked, and how often of these by the watchdog.
     pub fn counts(&self) -> (u64, u64) {
         (self.revokes.load(Ordering::Relaxed), self.rescues.load(Ordering::Relaxed))
     }
@@ -167,8 +170,8 @@ impl Place {
         self.seat.seated().is_some() || self.seat.owner.hosts()
     }
 
-    /// Returns the word and the state of the seated thread as a number, to compare with those of a
-    /// later look; 0 unless the thread is blocked and may be stopped.
+    /// Returns a number for the word and the state of the seated thread, to compare with that of a
+    /// later look. Returns 0 unless the thread is blocked and may be stopped.
     fn suspicion(&self) -> u64 {
         let Some(thread) = self.seat.seated() else { return self.seat.owner.suspects_hosted() };
         let seen = thread.word.seen();
@@ -188,11 +191,11 @@ impl Place {
             if !owner.look_at_hosted() {
                 return Look::Runs;
             }
-            // It leaves its place by itself.
+            // The hosted thread leaves its place by itself.
             self.revokes.fetch_add(1, Ordering::Relaxed);
             return Look::Taken;
         };
-        // The word before everything else (R1).
+        // The word must be read before everything else (R1).
         let seen = thread.word.seen();
         if !seen.is_revocable() || !self.is_place_of(thread) {
             return Look::Runs;
@@ -203,14 +206,15 @@ impl Place {
         }
         match self.how {
             Mechanism::Calls if !seen.is_call() => Look::Runs,
-            // It blocks SIGTRAP there, and must hit no breakpoint (R13).
+            // SIGTRAP is blocked while the thread passes its gate, so it must not hit a breakpoint
+            // (R13).
             Mechanism::Breakpoint if !seen.is_call() && thread.is_at_gate() => Look::Runs,
             Mechanism::Breakpoint if !seen.is_call() => self.take_armed(thread, seen, head),
             _ => self.take(thread, seen, in_call || seen.is_call()),
         }
     }
 
-    /// Takes the place, if its thread is still as it was seen.
+    /// Takes the place, if the thread's word is still the one that was seen.
     fn take(&self, thread: &'static Watched, seen: Seen, in_call: bool) -> Look {
         if !thread.word.revoke(seen) {
             return Look::Runs;
@@ -221,10 +225,11 @@ impl Place {
         Look::Taken
     }
 
-    /// Arms a gate for a thread in its user code, and takes its place.
+    /// Arms a gate for a thread in user code, and takes its place.
     ///
-    /// One caller at a time: a second one that failed would remove the gate of the first. And under
-    /// the lock the word is what was seen, or the first has succeeded.
+    /// Only one caller at a time may do this, because a second one that fails would remove the gate
+    /// of the first. If the word is still `seen` under the lock, no other caller has taken the
+    /// place.
     fn take_armed(&self, thread: &'static Watched, seen: Seen, head: u64) -> Look {
         let Some(_one) = thread.breakpoint.lock() else { return Look::Runs };
         if thread.word.seen() != seen {
@@ -250,7 +255,7 @@ impl Place {
         let (mut looks, mut nap) = (0, NAP_NS.0);
         while !self.stop.load(Ordering::Relaxed) {
             match self.look() {
-                // A thread may be seated soon, and a sleeping watcher would have to be woken.
+                // A thread may be seated soon, and would then have to wake a sleeping watcher.
                 Look::Vacant if looks < LOOKS_VACANT => {
                     looks += 1;
                     std::thread::yield_now();
@@ -265,8 +270,8 @@ impl Place {
                     std::thread::yield_now();
                 }
                 Look::Runs => {
-                    // The seated thread runs on another processor, or waits inside the library: do
-                    // not keep this one busy.
+                    // The seated thread runs on another processor, or waits inside the library. The
+                    // watcher sleeps, so that it does not keep this processor busy.
                     std::thread::sleep(Duration::from_nanos(nap));
                     nap = (nap * 2).min(NAP_NS.1);
                 }
@@ -285,7 +290,8 @@ impl Subject for Place {
         self.seat.owner.check() || self.is_taken()
     }
 
-    /// Takes the place if its thread was blocked at the last look and still is, in the same wait.
+    /// Takes the place if the seated thread was blocked at the last look and is still in the same
+    /// wait.
     fn look(&self) -> bool {
         let now = self.suspicion();
         let before = self.suspect.swap(now, Ordering::Relaxed);
@@ -297,8 +303,8 @@ impl Subject for Place {
     }
 }
 
-/// Arms a gate for a blocked thread of user code, and looks again. Returns whether the thread is in
-/// a system call, or `None` if no gate is possible or the thread has moved.
+/// Arms a gate for a blocked thread in user code, and looks again. Returns whether the thread is in
+/// a system call. Returns `None` if no gate is possible or the thread has moved.
 fn arm(thread: &Watched, head: u64) -> Option<bool> {
     let waits = thread.state_file.waits()?;
     if waits.call.is_none() && state::waits_for_memory_map(thread.tid()) {

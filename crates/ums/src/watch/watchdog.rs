@@ -1,15 +1,16 @@
-//! The watchdog: a thread that looks now and then whether a worker is blocked, at every place and
-//! at every scheduler that has no place.
+//! The watchdog: one thread of the process that looks now and then whether a worker is blocked, at
+//! every place and at every scheduler that has no place.
 //!
 //! *Places* (R12). A watcher runs only when its processor has nothing else to run. If another
-//! program keeps the processor busy, the watcher detects nothing. The watchdog is one ordinary
-//! thread for the whole process. It acts only on a block that it has seen twice, so it leaves the
-//! common case to the watcher, which is faster.
+//! program keeps the processor busy, the watcher detects nothing. The watchdog is an ordinary
+//! thread, so it runs then, too. It acts only on a block that it has seen at two looks in a row. So
+//! it leaves the common case to the watcher, which is faster.
 //!
 //! *Schedulers of thread workers* (`scheduler/blocks/taker.rs`). The watchdog is the one taker of
-//! `os/entry`.
+//! `os/entry`: the thread that takes a scheduler's baton from a blocked worker.
 //!
-//! When all subjects have been idle for a few looks, it sleeps without a timeout until one is not.
+//! The watchdog looks at *subjects*: places and schedulers. When all subjects have been idle for a
+//! few looks, it sleeps without a timeout until one of them is not idle.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +20,7 @@ use crate::os::asleep::Asleep;
 use crate::os::event::Event;
 use crate::os::lock::Lock;
 
-/// What the watchdog looks at.
+/// A place or a scheduler that the watchdog looks at.
 pub(crate) trait Subject: Send + Sync {
     /// Looks, and takes the place or the baton from a blocked worker. Returns whether it took one.
     fn look(&self) -> bool;
@@ -28,12 +29,13 @@ pub(crate) trait Subject: Send + Sync {
     fn is_busy(&self) -> bool;
 }
 
-/// Time between two looks: the first after a look that took something, up to the second otherwise.
+/// Time between two looks: the first value after a look that took something; then it grows up to
+/// the second value.
 const TICK_MS: (u64, u64) = (1, 4);
-/// Looks that found nothing before the time is doubled.
+/// How many looks in a row find nothing before the time between looks is doubled.
 const CALM: u32 = 64;
-/// Looks in a row at which all subjects were idle before it sleeps without a timeout: so a
-/// scheduler that is idle for moments need not wake it each time.
+/// How many looks in a row find all subjects idle before the watchdog sleeps without a timeout.
+/// With fewer looks, a scheduler that is idle only for moments would have to wake it each time.
 const IDLE: u32 = 8;
 
 static DOG: OnceLock<Dog> = OnceLock::new();
@@ -48,7 +50,7 @@ static ASLEEP: Asleep = Asleep::new();
 #[cfg(loom)] // Its atomics are made at run time.
 static ASLEEP: std::sync::LazyLock<Asleep> = std::sync::LazyLock::new(Asleep::new);
 
-/// Makes the watchdog look at this subject from now on, and starts it if needed.
+/// Makes the watchdog look at this subject from now on. Starts the watchdog if it does not run yet.
 pub(crate) fn watch(subject: &Arc<dyn Subject>) -> io::Result<()> {
     static STARTED: Lock<bool> = Lock::new(false);
     let dog = DOG.get_or_init(|| Dog { subjects: Lock::default(), bell: Event::new() });
@@ -71,8 +73,8 @@ pub(crate) fn forget(subject: &Arc<dyn Subject>) {
     }
 }
 
-/// Wakes the watchdog, because a thread was seated or a scheduler decides. No wake-up is lost, by
-/// the proof in os/asleep.
+/// Wakes the watchdog if it sleeps. Called when a thread was seated or a scheduler begins to choose
+/// workers again. No wake-up is lost, by the proof in `os/asleep`.
 #[inline]
 pub(crate) fn wake() {
     if ASLEEP.wake()
@@ -83,11 +85,12 @@ pub(crate) fn wake() {
 }
 
 /// Lets the watchdog run on all processors of the process. The thread that started it may be
-/// pinned, perhaps to the very processor whose watcher gets no time.
+/// pinned, perhaps to the very processor whose watcher gets no processor time, and affinity is
+/// inherited.
 fn go_anywhere() {
     use rustix::thread::{sched_getaffinity, sched_setaffinity};
     let main = Some(rustix::process::getpid());
-    // If that is refused it stays where it is, which is slower and no less correct.
+    // If the kernel refuses, the watchdog keeps its affinity, which is slower but still correct.
     let _ = sched_getaffinity(main).and_then(|mask| sched_setaffinity(None, &mask));
 }
 
