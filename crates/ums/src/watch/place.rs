@@ -255,7 +255,7 @@ impl Place {
         let (mut looks, mut nap) = (0, NAP_NS.0);
         while !self.stop.load(Ordering::Relaxed) {
             match self.look() {
-                // A thread may be seated soon, and would then have to wake a sleeping watcher.
+                // A thread may be seated soon, and `seat` would have to wake a sleeping watcher.
                 Look::Vacant if looks < LOOKS_VACANT => {
                     looks += 1;
                     std::thread::yield_now();
