@@ -20,7 +20,7 @@ pub fn no_overtaking() {
     fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Lets other threads run. To be called in a loop that waits for another thread.
+/// Lets other threads run. A loop that waits for another thread calls this.
 pub fn let_others_run() {
     #[cfg(loom)]
     ::loom::thread::yield_now();

@@ -17,7 +17,7 @@ pub const QUANTUM_NS: u64 = 4_000_000;
 pub const SLOW_IO_NS: u64 = 15_000_000_000;
 /// How long an idle scheduler stays awake for the next request of a user that holds a lock: 100 us.
 pub const HOLDER_SPIN_NS: u64 = 100_000;
-/// The highest nice value, for threads that run only when no other thread needs the processor.
+/// The highest nice value, for threads that leave the processor to all others.
 pub const NICE_MAX: u8 = 19;
 /// How many choices may pass over something that was ready earlier, before only age decides.
 pub const PASSED_MAX: u32 = 1000;

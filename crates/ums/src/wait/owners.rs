@@ -1,4 +1,4 @@
-//! Owners: how a thread that looks for deadlocks asks a resource which waiters hold it.
+//! Owners: how a thread that looks for deadlocks asks a resource which waiters or users hold it.
 //!
 //! A waiter stores its blocker when it begins to wait. But the owner of a lock changes while others
 //! wait for it, and the search for deadlocks needs the present owner, which only the lock itself

@@ -24,7 +24,7 @@ use crate::os::driver::{CURRENT, LiveOp, Op, Side};
 pub enum Tried {
     /// The operation has ended. Its result; `-errno` if it failed.
     Finished(i32),
-    /// The operation has not begun. Try again when the descriptor is ready.
+    /// The operation cannot proceed yet. Try again when the descriptor is ready.
     WouldBlock,
 }
 

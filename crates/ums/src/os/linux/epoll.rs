@@ -185,7 +185,8 @@ impl Epoll {
     }
 
     /// Returns whether an operation should be tried immediately: no other is in the line before it,
-    /// and the side may be ready. A poll need not be tried if it will be armed anyway.
+    /// and the side may be ready. A poll is tried only if its side is armed already; otherwise the
+    /// call that arms the side makes epoll report its readiness.
     fn worth_trying(watch: &Watch, op: &Op) -> bool {
         let side = op.side();
         let alone = watch.lines[side as usize].is_empty();

@@ -54,7 +54,7 @@ const STEP_MAX_NS: u64 = 4_000;
 const CHANGE_IN: u64 = 3;
 /// At one point in so many, the descriptors that sleeping schedulers wait for are polled.
 const POLL_IN: u64 = 8;
-/// When all threads wait, in one of so many cases time jumps to one nanosecond before a deadline.
+/// When all threads wait, in one of so many cases time jumps to 1 ns before the earliest deadline.
 const EARLY_IN: u64 = 8;
 /// A world that passes more points than this counts as one that never ends.
 const STEPS_MAX: u64 = 20_000_000;

@@ -84,7 +84,7 @@ pub fn power_on() -> std::io::Result<()> {
     crate::os::sim::power_on()
 }
 
-/// Lets another thread run here if the seed decides so. To be called in a story's own code, at
+/// Lets another thread run here if the seed decides so. A story calls this in its own code, at
 /// places where the order of threads matters.
 pub fn point(what: &'static str) {
     threads::point(what);

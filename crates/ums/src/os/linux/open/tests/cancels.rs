@@ -39,7 +39,7 @@ pub fn each_kind_of_operation_can_be_cancelled(mut rig: Rig) {
             assert_eq!(rig.take(token as u64), -libc::ECANCELED, "{op:?}, flushed: {flushed}");
         }
     }
-    // All of them are cancelled together, in one turn.
+    // All of them are submitted together, in one turn.
     for (token, op) in ops.into_iter().enumerate() {
         rig.submit(token as u64, op);
     }
