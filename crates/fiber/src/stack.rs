@@ -219,8 +219,8 @@ impl StackRange {
 ///
 /// # Safety
 ///
-/// `header` is the address of the header of a stack that is out, or whose slab is mapped and stays
-/// mapped during the call.
+/// `header` is the address of the header of a stack that is out, or whose slab is mapped and does
+/// not change during the call.
 pub(crate) unsafe fn read_name(header: usize, buffer: &mut [u8; HEADER]) -> &str {
     // SAFETY: Contract. Plain Data: every bit pattern is a value of the type.
     *buffer = unsafe { ptr::with_exposed_provenance::<[u8; HEADER]>(header).read_volatile() };
