@@ -14,11 +14,13 @@ mod source;
 mod arrows;
 mod behaviours;
 mod citations;
+mod conditions;
 mod cycles;
 mod habits;
 mod imports;
 mod install;
 mod links;
+mod names;
 mod rooms;
 mod sanitize;
 mod sizes;
@@ -67,7 +69,7 @@ fn tidy() -> ExitCode {
 
 /// Runs every check over the whole repository.
 fn check(repository: &Repository) -> Vec<Finding> {
-    let checks: [fn(&Repository) -> Vec<Finding>; 11] = [
+    let checks: [fn(&Repository) -> Vec<Finding>; 12] = [
         arrows::check,
         cycles::check,
         unsafety::check,
@@ -79,6 +81,7 @@ fn check(repository: &Repository) -> Vec<Finding> {
         behaviours::check,
         links::check,
         citations::check,
+        names::check,
     ];
     checks.iter().flat_map(|check| check(repository)).collect()
 }

@@ -13,11 +13,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ums::watch::{Mechanism, mechanism};
-use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 
 /// Options of `ums demo`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct DemoArgs {
     /// What to show.
     #[arg(value_enum)]
     what: What,
@@ -66,7 +66,7 @@ impl Film {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &DemoArgs) -> ExitCode {
     let What::Block = args.what;
     let interposed = args.interposed || mechanism() == Mechanism::Calls;
     let films: Result<Vec<_>, _> = (0..args.rounds.max(1)).map(|_| film(interposed)).collect();
@@ -189,10 +189,10 @@ fn schedule(
                 if executed_first == 2 && worker == *first {
                     film.at(6);
                 }
-                return Next::Execute(claim);
+                return SchedulerAction::Execute(claim);
             }
             if list.members() == 0 {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             }
             list.event().wait(None);
         }

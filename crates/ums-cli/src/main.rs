@@ -34,22 +34,22 @@ struct Line {
 #[derive(Subcommand)]
 enum Command {
     /// Serve SQL (PostgreSQL wire protocol, SQLite inside) on user-mode schedulers.
-    Serve(Box<serve::Args>),
+    Serve(Box<serve::ServeArgs>),
     /// Record what a running server's schedulers do, as a trace for Perfetto or Chrome.
-    Trace(trace::Args),
+    Trace(trace::TraceArgs),
     /// Print what this computer offers, what ums uses of it, and why.
-    Probe(probe::Args),
+    Probe(probe::ProbeArgs),
     /// Print or draw the stalls of a process's schedulers, by backtrace.
-    Stalls(stalls::Args),
+    Stalls(stalls::StallsArgs),
     /// Print the statistics of a process that uses ums: schedulers, workers, waits, users.
-    Stats(stats::Args),
+    Stats(stats::StatsArgs),
     /// Print the backtrace of every worker of a process that uses ums.
-    Stacks(stacks::Args),
+    Stacks(stacks::StacksArgs),
     /// Watch a process that uses ums: schedulers, workers, users, requests, waits.
     #[cfg(feature = "top")]
-    Top(top::Args),
+    Top(top::TopArgs),
     /// Show step by step, with times, what happens when a worker blocks in the kernel.
-    Demo(demo::Args),
+    Demo(demo::DemoArgs),
     /// Run a benchmark: `ums bench NAME key=value ...`; `ums bench --list` lists them.
     #[command(disable_help_flag = true)]
     Bench {

@@ -8,14 +8,14 @@ use crate::raw::workers_of;
 
 /// Options of `ums probe`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ProbeArgs {
     /// Print JSON: one object for each fact.
     #[arg(long)]
     json: bool,
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &ProbeArgs) -> ExitCode {
     let mut facts = ums::probe::Facts::read().lines();
     facts.extend(chosen());
     facts.extend(watch());

@@ -22,7 +22,7 @@ use crate::raw::workers_of;
 /// Options of `ums serve`. Without any it serves a database in the user's data directory on
 /// 127.0.0.1:5433.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct ServeArgs {
     /// Address to listen on. Any but a loopback address needs --allow-remote and a password.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5433")]
     listen: SocketAddr,
@@ -167,7 +167,7 @@ enum Place {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &ServeArgs) -> ExitCode {
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -179,7 +179,7 @@ pub fn run(args: &Args) -> ExitCode {
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn serve(args: &Args) -> Fallible<()> {
+fn serve(args: &ServeArgs) -> Fallible<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     raise_descriptor_limit();
     ums::stats::print_last_events_on_crash();
@@ -262,7 +262,7 @@ fn say_stopped(cancelled: usize, left: usize) {
     eprintln!("ums: stopped");
 }
 
-fn settings(args: &Args) -> Fallible<umsql::Settings> {
+fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
     let password = args.password_file.as_deref().map(read_password).transpose()?;
     if !args.listen.ip().is_loopback() {
         if !args.allow_remote {
@@ -333,7 +333,7 @@ fn sql_workers() -> usize {
     workers.min(32_767)
 }
 
-fn builder(args: &Args) -> Fallible<Builder> {
+fn builder(args: &ServeArgs) -> Fallible<Builder> {
     let mut builder =
         Node::builder().io(args.io).queue_limit(args.queue_limit).stack_size(SQL_STACK);
     builder = builder.detect_blocking(args.detect_blocking);
@@ -387,7 +387,7 @@ fn serve_metrics(node: &Node, address: SocketAddr) -> Fallible<MetricsServer> {
 
 /// Creates the statistics socket. If that fails, prints a message and continues, unless the socket
 /// was requested explicitly.
-fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
+fn serve_stats(args: &ServeArgs, node: &Node) -> Fallible<()> {
     if args.no_stats_socket {
         return Ok(());
     }
@@ -437,7 +437,7 @@ impl Drop for SocketName {
 }
 
 fn greet(
-    args: &Args,
+    args: &ServeArgs,
     node: &Node,
     main: &ums::serve::Server,
     admin: Option<&ums::serve::Server>,

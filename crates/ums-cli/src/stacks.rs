@@ -19,7 +19,7 @@ use crate::asking::{self, printable};
 
 /// Options of `ums stacks`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StacksArgs {
     /// The process's number or its socket, and a worker: 0/3 is worker 3 of scheduler 0. Default:
     /// the only process, and all workers that are not idle.
     #[arg(value_name = "PID|SOCKET] [WORKER", num_args = 0..=2)]
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &StacksArgs) -> ExitCode {
     match stacks(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn stacks(args: &Args) -> Result<(), String> {
+fn stacks(args: &StacksArgs) -> Result<(), String> {
     let (target, worker) = sort_out(&args.what)?;
     let path = asking::find(target)?;
     let question = match worker {

@@ -14,7 +14,7 @@ use crate::asking;
 
 /// Options of `ums stalls`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StallsArgs {
     /// The process's number or its socket. Default: the only process.
     #[arg(value_name = "PID|SOCKET")]
     process: Option<String>,
@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &StallsArgs) -> ExitCode {
     match stalls(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn stalls(args: &Args) -> Result<(), String> {
+fn stalls(args: &StallsArgs) -> Result<(), String> {
     let path = asking::find(args.process.as_deref())?;
     let answer = asking::ask(&path, "ums_stalls")?;
     let rows = answer["tables"]["ums_stalls"].as_array().cloned().unwrap_or_default();

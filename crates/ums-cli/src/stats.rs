@@ -28,7 +28,7 @@ const UPRIGHT_ROWS_MAX: usize = 12;
 
 /// Options of `ums stats`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct StatsArgs {
     /// The process's number or its socket, and a view: workers, or ums_workers. Default: the only
     /// process, and the usual views; with --json, all views.
     #[arg(value_name = "PID|SOCKET] [VIEW", num_args = 0..=2)]
@@ -48,7 +48,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &StatsArgs) -> ExitCode {
     match stats(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn stats(args: &Args) -> Result<(), String> {
+fn stats(args: &StatsArgs) -> Result<(), String> {
     let (target, view) = sort_out(&args.what)?;
     let path = asking::find(target)?;
     let question = match (view, args.json) {
@@ -98,7 +98,7 @@ fn sort_out(what: &[String]) -> Result<(Option<&str>, Option<&str>), String> {
 }
 
 /// Prints one answer. Returns false if the reader has closed the pipe.
-fn print(args: &Args, path: &Path, question: &str) -> Result<bool, String> {
+fn print(args: &StatsArgs, path: &Path, question: &str) -> Result<bool, String> {
     let answer = asking::ask(path, question)?;
     let text = match (args.json, args.list) {
         (true, _) => Value::Object(answer).to_string() + "\n",

@@ -13,7 +13,7 @@ use crate::asking;
 
 /// Options of `ums trace`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct TraceArgs {
     /// The process's number or its socket. Default: the only process.
     #[arg(value_name = "PID|SOCKET")]
     process: Option<String>,
@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &TraceArgs) -> ExitCode {
     match record(args) {
         Ok(bytes) => {
             println!("{bytes} bytes in {}", args.out.display());
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn record(args: &Args) -> Result<usize, Box<dyn std::error::Error>> {
+fn record(args: &TraceArgs) -> Result<usize, Box<dyn std::error::Error>> {
     let json = args.out.extension().is_some_and(|end| end == "json");
     let takes = Duration::from_millis(args.ms);
     let body = match args.from {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (tell, told) = mpsc::sync_channel::<(u32, usize)>(64);
@@ -52,11 +52,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ready.extend(list.poll());
             while let Some(worker) = ready.pop_front() {
                 if let Ok(claim) = scheduler.claim(&worker) {
-                    return Next::Execute(claim);
+                    return SchedulerAction::Execute(claim);
                 }
             }
             if list.members() == 0 {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             }
             list.event().wait(None);
         }

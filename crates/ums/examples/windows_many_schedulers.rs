@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ums::windows::{self, CompletionList, EnterError, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, EnterError, Reason, SchedulerAction, WorkerContext};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let list = CompletionList::new()?;
@@ -50,10 +50,10 @@ fn schedule(list: &CompletionList) -> Result<u64, EnterError> {
             if let Some(worker) = ready.pop_front() {
                 if let Ok(claim) = scheduler.claim(&worker) {
                     executed += 1;
-                    return Next::Execute(claim);
+                    return SchedulerAction::Execute(claim);
                 }
             } else if list.members() == 0 {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             } else {
                 // Another scheduler may take the worker that caused this wake-up, so the wait has a
                 // timeout.

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 
 /// A ready worker, ordered by its priority alone.
 struct Ready(WorkerContext);
@@ -67,11 +67,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ready.extend(list.poll().map(Ready));
             while let Some(Ready(worker)) = ready.pop() {
                 if let Ok(claim) = scheduler.claim(&worker) {
-                    return Next::Execute(claim);
+                    return SchedulerAction::Execute(claim);
                 }
             }
             if list.members() == 0 {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             }
             list.event().wait(None);
         }

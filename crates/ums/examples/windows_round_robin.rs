@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let list = CompletionList::new()?;
@@ -30,11 +30,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ready.extend(list.poll());
             while let Some(worker) = ready.pop_front() {
                 if let Ok(claim) = scheduler.claim(&worker) {
-                    return Next::Execute(claim);
+                    return SchedulerAction::Execute(claim);
                 }
             }
             if list.members() == 0 {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             }
             list.event().wait(None);
         }

@@ -313,7 +313,7 @@ pub fn worker_id() -> Option<(usize, u32)> {
 /// Writes a sentence to stderr, unless the caller's node was built without warnings; see
 /// [`report::warn`].
 #[cold]
-pub(crate) fn warn(kind: report::Kind, text: std::fmt::Arguments<'_>) {
+pub(crate) fn warn(kind: report::WarningKind, text: std::fmt::Arguments<'_>) {
     match here() {
         Some(scheduler) => scheduler.warn(kind, text),
         None => report::warn(kind, text),

@@ -15,11 +15,11 @@ use common::seccomp::{has_survived, survived};
 use common::*;
 use ums::node::{EnqueueError, Placement};
 use ums::stats::WorkerState;
-use ums::testing::{View, scheduler};
+use ums::testing::{SchedulerSnapshot, scheduler};
 use ums::{Builder, JoinHandle, Node, WorkerKind};
 
 /// All visible schedulers of the node.
-fn all(node: &Node) -> Vec<View> {
+fn all(node: &Node) -> Vec<SchedulerSnapshot> {
     (0..node.scheduler_count()).map(|s| scheduler(node, s)).collect()
 }
 

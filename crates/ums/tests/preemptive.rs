@@ -535,8 +535,8 @@ fn on_a_plain_thread_external_code_is_just_called_b29() {
 
 #[test]
 fn a_worker_of_a_node_cannot_become_a_scheduler_of_the_windows_model() {
-    use ums::windows::{EnterError, Next, enter_scheduling_mode};
-    let enter = || enter_scheduling_mode(|_, _| Next::Leave);
+    use ums::windows::{EnterError, SchedulerAction, enter_scheduling_mode};
+    let enter = || enter_scheduling_mode(|_, _| SchedulerAction::Leave);
     both_kinds(|node, _, _| {
         let refused = on(node, 0, move || {
             let here = matches!(enter(), Err(EnterError::AlreadyUms));

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use common::*;
 use ums::stats::WorkerState;
-use ums::testing::{View, lists, scheduler, when_readable, workers};
+use ums::testing::{SchedulerSnapshot, lists, scheduler, when_readable, workers};
 use ums::{Builder, Node, WaitReason, WorkerKind};
 
 /// Waits until this scheduler has nothing to do, and returns its view.
-fn at_rest(node: &Node, s: usize) -> View {
+fn at_rest(node: &Node, s: usize) -> SchedulerSnapshot {
     eventually("the scheduler is at rest", || {
         let v = scheduler(node, s);
         v.load == 0 && v.workers.iter().all(|w| w.state == WorkerState::Idle)
@@ -78,7 +78,7 @@ fn a_worker_is_made_when_none_is_idle_and_the_maximum_is_not_reached_u28() {
 }
 
 fn gate_waiters(node: &Node, s: usize) -> usize {
-    let waits = |w: &ums::testing::Seen| w.state == WorkerState::Waiting;
+    let waits = |w: &ums::testing::WorkerSnapshot| w.state == WorkerState::Waiting;
     scheduler(node, s).workers.iter().filter(|w| waits(w)).count()
 }
 

@@ -251,7 +251,7 @@ fn a_waiting_worker_is_seen_to_wait_from_outside_u67() {
         let sleeper = start(node, n - 1, || ums::sleep(ms(600_000)));
         eventually("it waits", || {
             let view = scheduler(node, n - 1);
-            let waits = |w: &ums::testing::Seen| {
+            let waits = |w: &ums::testing::WorkerSnapshot| {
                 w.state == WorkerState::Waiting && w.reason == ums::WaitReason::SLEEP
             };
             view.workers.iter().any(waits) && view.counters.timers == 1

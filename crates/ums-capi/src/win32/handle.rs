@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::error::{BOOL, ERROR_INVALID_HANDLE, ERROR_NOT_ENOUGH_MEMORY, done};
 use super::pthread::Thread;
-use super::waitable::Object;
+use super::waitable::KernelObject;
 
 /// A handle, as programs use it.
 pub type HANDLE = *mut c_void;
@@ -52,10 +52,11 @@ struct Slot {
     word: AtomicU64,
     /// The next free slot, plus one.
     next: AtomicU32,
-    object: UnsafeCell<MaybeUninit<Object>>,
+    object: UnsafeCell<MaybeUninit<KernelObject>>,
 }
 
-// SAFETY: Held: an object is shared as `&Object`, and only one thread at a time moves it in or out.
+// SAFETY: Held: an object is shared as `&KernelObject`, and only one thread at a time moves it in
+// or out.
 unsafe impl Sync for Slot {}
 
 static TABLE: [AtomicPtr<[Slot; SEGMENT]>; SEGMENTS] =
@@ -124,7 +125,7 @@ fn set_free(index: u32) {
 }
 
 /// Creates a handle for this object.
-pub fn make(object: Object) -> Result<HANDLE, u32> {
+pub fn make(object: KernelObject) -> Result<HANDLE, u32> {
     let index = free_slot().or_else(new_slot).ok_or(ERROR_NOT_ENOUGH_MEMORY)?;
     let slot = slot(index).ok_or(ERROR_NOT_ENOUGH_MEMORY)?;
     // Generations begin at 1, so that no handle is NULL.
@@ -143,9 +144,9 @@ pub struct Use {
 }
 
 impl Deref for Use {
-    type Target = Object;
+    type Target = KernelObject;
 
-    fn deref(&self) -> &Object {
+    fn deref(&self) -> &KernelObject {
         // SAFETY: Held: this use is counted.
         unsafe { (*self.slot.object.get()).assume_init_ref() }
     }
@@ -185,7 +186,7 @@ pub fn get(handle: HANDLE) -> Result<Use, u32> {
 /// Returns the thread behind a handle.
 pub(super) fn thread(handle: HANDLE) -> Result<Arc<Thread>, u32> {
     match &*get(handle)? {
-        Object::Thread(thread) => Ok(thread.clone()),
+        KernelObject::Thread(thread) => Ok(thread.clone()),
         _ => Err(ERROR_INVALID_HANDLE),
     }
 }
@@ -209,7 +210,7 @@ mod tests {
     use crate::win32::waitable::Event;
 
     fn event() -> HANDLE {
-        make(Object::Event(Event::new(true, false).unwrap())).unwrap()
+        make(KernelObject::Event(Event::new(true, false).unwrap())).unwrap()
     }
 
     #[test]
@@ -252,6 +253,6 @@ mod tests {
         let used = get(handle).unwrap();
         assert_eq!(CloseHandle(handle), 1);
         assert!(get(handle).is_err());
-        assert!(matches!(&*used, Object::Event(_)));
+        assert!(matches!(&*used, KernelObject::Event(_)));
     }
 }

@@ -15,7 +15,7 @@ use super::error::{
 use super::handle::{self, CURRENT_PROCESS, HANDLE, Use};
 use super::pthread::this_thread;
 use super::system::{eventfd, poll, signal, take};
-use super::waitable::{Event, Mutex, Object, Semaphore};
+use super::waitable::{Event, KernelObject, Mutex, Semaphore};
 use crate::caller::{Count, In, Out};
 
 /// The wait ended because an object was signalled. The object's index is added to this value.
@@ -39,7 +39,7 @@ pub extern "C" fn CreateEventA(
 ) -> HANDLE {
     guarded(std::ptr::null_mut(), || {
         nameless(name)?;
-        handle::make(Object::Event(Event::new(manual != 0, set != 0)?))
+        handle::make(KernelObject::Event(Event::new(manual != 0, set != 0)?))
     })
 }
 
@@ -60,7 +60,7 @@ fn nameless(name: *const c_void) -> Result<(), u32> {
 
 fn with_event(handle: HANDLE, f: impl FnOnce(RawFd)) -> BOOL {
     done(handle::get(handle).and_then(|object| match &*object {
-        Object::Event(Event { fd, .. }) | Object::List(fd) => {
+        KernelObject::Event(Event { fd, .. }) | KernelObject::List(fd) => {
             f(fd.as_raw_fd());
             Ok(())
         }
@@ -95,7 +95,7 @@ pub extern "C" fn CreateSemaphoreA(
         }
         let fd = eventfd(initial as u32, libc::EFD_SEMAPHORE)?;
         let count = AtomicI64::new(initial.into());
-        handle::make(Object::Semaphore(Semaphore { fd, count, max: max.into() }))
+        handle::make(KernelObject::Semaphore(Semaphore { fd, count, max: max.into() }))
     })
 }
 
@@ -119,7 +119,7 @@ pub extern "C" fn ReleaseSemaphore(
 ) -> BOOL {
     let mut release = || {
         let object = handle::get(semaphore)?;
-        let Object::Semaphore(semaphore) = &*object else { return Err(ERROR_INVALID_HANDLE) };
+        let KernelObject::Semaphore(semaphore) = &*object else { return Err(ERROR_INVALID_HANDLE) };
         if count <= 0 {
             return Err(ERROR_INVALID_PARAMETER);
         }
@@ -138,7 +138,7 @@ pub extern "C" fn ReleaseSemaphore(
 pub extern "C" fn CreateMutexA(_security: *mut c_void, owned: BOOL, name: *const c_void) -> HANDLE {
     guarded(std::ptr::null_mut(), || {
         nameless(name)?;
-        let object = Object::Mutex(Mutex {
+        let object = KernelObject::Mutex(Mutex {
             fd: eventfd(1, 0)?,
             owner: AtomicU32::new(0),
             depth: AtomicU32::new(0),
@@ -160,11 +160,11 @@ pub extern "C" fn CreateMutexW(security: *mut c_void, owned: BOOL, name: *const 
 #[unsafe(no_mangle)]
 pub extern "C" fn ReleaseMutex(mutex: HANDLE) -> BOOL {
     done(handle::get(mutex).and_then(|object| match &*object {
-        Object::Mutex(mutex) if mutex.owner.load(Ordering::Relaxed) == this_thread() => {
+        KernelObject::Mutex(mutex) if mutex.owner.load(Ordering::Relaxed) == this_thread() => {
             mutex.release();
             Ok(())
         }
-        Object::Mutex(_) => Err(ERROR_NOT_OWNER),
+        KernelObject::Mutex(_) => Err(ERROR_NOT_OWNER),
         _ => Err(ERROR_INVALID_HANDLE),
     }))
 }
@@ -242,7 +242,7 @@ fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> 
     let objects = || uses.iter().flatten().map(|u| &**u);
     loop {
         let taken =
-            if all { take_all(uses).then_some(0) } else { objects().position(Object::take) };
+            if all { take_all(uses).then_some(0) } else { objects().position(KernelObject::take) };
         if taken.is_some() {
             return Ok(taken);
         }
@@ -274,7 +274,7 @@ fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> 
 /// Takes all objects or none. Returns true if it has taken all.
 fn take_all(uses: &[Option<Use>]) -> bool {
     let objects = || uses.iter().flatten().map(|u| &**u);
-    if !objects().all(Object::is_signalled) {
+    if !objects().all(KernelObject::is_signalled) {
         return false;
     }
     let taken = objects().take_while(|object| object.take()).count();
@@ -282,7 +282,7 @@ fn take_all(uses: &[Option<Use>]) -> bool {
         return true;
     }
     // Another thread took one of the objects first.
-    objects().take(taken).for_each(Object::put_back);
+    objects().take(taken).for_each(KernelObject::put_back);
     false
 }
 
@@ -297,9 +297,9 @@ pub extern "C" fn SignalObjectAndWait(
 ) -> u32 {
     let signal = || {
         match &*handle::get(signalled)? {
-            Object::Event(_) => SetEvent(signalled),
-            Object::Mutex(_) => ReleaseMutex(signalled),
-            Object::Semaphore(_) => ReleaseSemaphore(signalled, 1, Out::null()),
+            KernelObject::Event(_) => SetEvent(signalled),
+            KernelObject::Mutex(_) => ReleaseMutex(signalled),
+            KernelObject::Semaphore(_) => ReleaseSemaphore(signalled, 1, Out::null()),
             _ => return Err(ERROR_INVALID_HANDLE),
         };
         Ok(WaitForSingleObject(waited, ms))

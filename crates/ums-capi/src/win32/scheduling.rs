@@ -15,7 +15,7 @@ use super::error::{
 use super::handle::{self, CURRENT_THREAD, HANDLE};
 use super::object::INFINITE;
 use super::pthread::this_thread;
-use super::waitable::Object;
+use super::waitable::KernelObject;
 use super::worker::{ContextPointer, Found, ListPointer, UMS_VERSION};
 use crate::caller::{Count, In, Out};
 
@@ -78,7 +78,7 @@ pub extern "C" fn GetUmsCompletionListEvent(
             return Err(ERROR_INVALID_PARAMETER);
         }
         let own = found.event().map_err(|_| ERROR_NOT_ENOUGH_MEMORY)?;
-        event.put(handle::make(Object::List(own))?);
+        event.put(handle::make(KernelObject::List(own))?);
         Ok(1)
     })
 }

@@ -17,7 +17,7 @@ use super::handle::{self, CURRENT_PROCESS, CURRENT_THREAD, HANDLE, thread as fin
 pub use super::pthread::STILL_ACTIVE;
 use super::pthread::{StartRoutine, Thread, current, is_caller, start, start_worker, this_thread};
 use super::system;
-use super::waitable::Object;
+use super::waitable::KernelObject;
 use super::worker;
 use crate::caller::{Argument, Out};
 
@@ -96,7 +96,7 @@ pub extern "C" fn CreateRemoteThreadEx(
             return Err(ERROR_INVALID_PARAMETER);
         }
         // The handle is made first, because a thread that runs cannot be taken back.
-        let handle = handle::make(Object::Thread(thread.clone()))?;
+        let handle = handle::make(KernelObject::Thread(thread.clone()))?;
         // As on Windows, `stack_size` is the size that is committed at first; the stack has at
         // least 1 MiB.
         let stack = stack_size.clamp(STACK, 1 << 40).next_multiple_of(65536);

@@ -48,7 +48,7 @@ pub struct Mutex {
 }
 
 /// The object behind a handle.
-pub enum Object {
+pub enum KernelObject {
     /// An event.
     Event(Event),
     /// A semaphore.
@@ -61,30 +61,30 @@ pub enum Object {
     List(OwnedFd),
 }
 
-impl Object {
+impl KernelObject {
     /// Returns the descriptor that is readable while the object is signalled.
     pub(super) fn fd(&self) -> Result<RawFd, u32> {
         match self {
-            Object::Event(event) => Ok(event.fd.as_raw_fd()),
-            Object::Semaphore(semaphore) => Ok(semaphore.fd.as_raw_fd()),
-            Object::Mutex(mutex) => Ok(mutex.fd.as_raw_fd()),
-            Object::List(fd) => Ok(fd.as_raw_fd()),
-            Object::Thread(thread) => thread.signal(),
+            KernelObject::Event(event) => Ok(event.fd.as_raw_fd()),
+            KernelObject::Semaphore(semaphore) => Ok(semaphore.fd.as_raw_fd()),
+            KernelObject::Mutex(mutex) => Ok(mutex.fd.as_raw_fd()),
+            KernelObject::List(fd) => Ok(fd.as_raw_fd()),
+            KernelObject::Thread(thread) => thread.signal(),
         }
     }
 
     /// Takes the object if it is signalled. Returns false if it is not.
     pub(super) fn take(&self) -> bool {
         match self {
-            Object::Event(Event { fd, manual: true }) => is_readable(fd.as_raw_fd()),
-            Object::Event(Event { fd, .. }) | Object::List(fd) => take(fd.as_raw_fd()),
-            Object::Thread(thread) => thread.has_ended(),
-            Object::Semaphore(semaphore) => {
+            KernelObject::Event(Event { fd, manual: true }) => is_readable(fd.as_raw_fd()),
+            KernelObject::Event(Event { fd, .. }) | KernelObject::List(fd) => take(fd.as_raw_fd()),
+            KernelObject::Thread(thread) => thread.has_ended(),
+            KernelObject::Semaphore(semaphore) => {
                 let taken = take(semaphore.fd.as_raw_fd());
                 semaphore.count.fetch_sub(taken.into(), Ordering::AcqRel);
                 taken
             }
-            Object::Mutex(mutex) => {
+            KernelObject::Mutex(mutex) => {
                 let me = this_thread();
                 let mine = mutex.owner.load(Ordering::Relaxed) == me;
                 if !mine && !take(mutex.fd.as_raw_fd()) {
@@ -100,8 +100,10 @@ impl Object {
     /// Returns true if a call of `take` would have succeeded at some moment during this call.
     pub(super) fn is_signalled(&self) -> bool {
         match self {
-            Object::Thread(thread) => thread.has_ended(),
-            Object::Mutex(mutex) if mutex.owner.load(Ordering::Relaxed) == this_thread() => true,
+            KernelObject::Thread(thread) => thread.has_ended(),
+            KernelObject::Mutex(mutex) if mutex.owner.load(Ordering::Relaxed) == this_thread() => {
+                true
+            }
             other => other.fd().is_ok_and(is_readable),
         }
     }
@@ -109,13 +111,15 @@ impl Object {
     /// Undoes a `take`.
     pub(super) fn put_back(&self) {
         match self {
-            Object::Event(Event { manual: true, .. }) | Object::Thread(_) => {}
-            Object::Event(Event { fd, .. }) | Object::List(fd) => signal(fd.as_raw_fd(), 1),
-            Object::Semaphore(semaphore) => {
+            KernelObject::Event(Event { manual: true, .. }) | KernelObject::Thread(_) => {}
+            KernelObject::Event(Event { fd, .. }) | KernelObject::List(fd) => {
+                signal(fd.as_raw_fd(), 1)
+            }
+            KernelObject::Semaphore(semaphore) => {
                 semaphore.count.fetch_add(1, Ordering::AcqRel);
                 signal(semaphore.fd.as_raw_fd(), 1);
             }
-            Object::Mutex(mutex) => mutex.release(),
+            KernelObject::Mutex(mutex) => mutex.release(),
         }
     }
 }

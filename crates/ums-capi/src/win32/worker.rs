@@ -14,7 +14,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use ums::windows::raw::{self, Context, List};
+use ums::windows::raw::{self, Context, ContextList};
 use ums::windows::{ExecuteError, WorkerCounts};
 
 use super::error::{
@@ -39,7 +39,7 @@ pub struct ContextPointer(*const Context);
 /// A pointer to a completion list that a program passed. The list may have been deleted.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
-pub struct ListPointer(*const List);
+pub struct ListPointer(*const ContextList);
 
 /// The context and the completion list with which a worker is created.
 pub(super) struct Worker {
@@ -53,7 +53,7 @@ pub(super) struct Found<'a>(*const Context, PhantomData<&'a Context>);
 
 /// A completion list that stays alive for the time of the call.
 #[derive(Clone, Copy)]
-pub(super) struct FoundList<'a>(*const List, PhantomData<&'a List>);
+pub(super) struct FoundList<'a>(*const ContextList, PhantomData<&'a ContextList>);
 
 impl ContextPointer {
     /// No context.

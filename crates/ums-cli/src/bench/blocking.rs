@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use ums::Node;
 use ums::net::TcpListener;
 
-use super::meter::{Args, Lines, Ran, Stop, block_10ms};
+use super::meter::{BenchArgs, Lines, Ran, Stop, block_10ms};
 
 /// `blocking connections= secs= every=`.
-pub fn blocking(args: &Args) -> Ran {
+pub fn blocking(args: &BenchArgs) -> Ran {
     let connections = args.number("connections", 50)?;
     let seconds = args.number("secs", 5)?;
     let every = args.number("every", 100)?.max(1);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ums::fs::{DirectBuffer, File};
 
-use super::meter::{Args, Meter, Ran, Stop};
+use super::meter::{BenchArgs, Meter, Ran, Stop};
 use super::setup::Setup;
 
 const BLOCK: u64 = 4096;
@@ -14,7 +14,7 @@ const SPARE: u64 = 8;
 
 /// `disk path= secs= qd=`: `qd` tasks on one CPU read random blocks with `O_DIRECT` for `secs`
 /// seconds.
-pub fn disk(args: &Args) -> Ran {
+pub fn disk(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let path = args.text("path", "").to_owned();
     let span = Duration::from_secs(args.number("secs", 5)?);

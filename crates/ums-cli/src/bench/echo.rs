@@ -15,7 +15,7 @@ use ums::WaitReason;
 use ums::net::{TcpListener, TcpStream};
 use ums::serve::{Connection, Next, ServeOptions, Session, Why};
 
-use super::meter::{Args, Ran, Stop, block_10ms};
+use super::meter::{BenchArgs, Ran, Stop, block_10ms};
 use super::setup::Setup;
 
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ enum Block {
 }
 
 impl Block {
-    fn read(args: &Args) -> Result<Block, Stop> {
+    fn read(args: &BenchArgs) -> Result<Block, Stop> {
         match args.text("block", "none") {
             "none" => Ok(Block::Never),
             "naive" => Ok(Block::Naive),
@@ -48,7 +48,7 @@ impl Block {
 }
 
 /// `echo port= block= style= workers=`.
-pub fn echo(args: &Args) -> Ran {
+pub fn echo(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let block = Block::read(args)?;
     let port = args.number("port", 7000)? as u16;

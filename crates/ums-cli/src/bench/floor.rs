@@ -21,17 +21,17 @@ use fiber::{StackConfig, StackPool};
 use rustix::thread::futex;
 use ums::Node;
 
-use super::meter::{Args, Ran, Stop};
+use super::meter::{BenchArgs, Ran, Stop};
 use super::setup::Setup;
 use crate::raw::suspending;
 
 /// `floor rounds=`.
-pub fn floor(args: &Args) -> Ran {
+pub fn floor(args: &BenchArgs) -> Ran {
     let rounds = args.number("rounds", 20)?;
-    let fibers = Setup::read(&Args::parse(&["kind=fiber".into()])?)?;
-    let threads = Setup::read(&Args::parse(&["kind=thread".into()])?)?;
+    let fibers = Setup::read(&BenchArgs::parse(&["kind=fiber".into()])?)?;
+    let threads = Setup::read(&BenchArgs::parse(&["kind=thread".into()])?)?;
     args.all_known()?;
-    let recorded = Setup::read(&Args::parse(&["kind=fiber".into(), "events=on".into()])?)?;
+    let recorded = Setup::read(&BenchArgs::parse(&["kind=fiber".into(), "events=on".into()])?)?;
     let (by_fiber, by_thread) = (fibers.node(1, 16)?, threads.node(1, 16)?);
     let by_recorded_fiber = recorded.node(1, 16)?;
     let mut best = [f64::INFINITY; 5];

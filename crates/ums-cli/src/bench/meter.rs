@@ -28,14 +28,14 @@ pub enum Stop {
 pub type Ran = Result<(), Stop>;
 
 /// The arguments after the bench's name.
-pub struct Args {
+pub struct BenchArgs {
     given: HashMap<String, String>,
     known: std::cell::RefCell<Vec<&'static str>>,
 }
 
-impl Args {
+impl BenchArgs {
     /// Reads `key=value` arguments.
-    pub fn parse(args: &[String]) -> Result<Args, Stop> {
+    pub fn parse(args: &[String]) -> Result<BenchArgs, Stop> {
         let mut given = HashMap::new();
         for arg in args {
             let Some((key, value)) = arg.split_once('=') else {
@@ -43,7 +43,7 @@ impl Args {
             };
             given.insert(key.to_owned(), value.to_owned());
         }
-        Ok(Args { given, known: Default::default() })
+        Ok(BenchArgs { given, known: Default::default() })
     }
 
     /// Returns the text given for this key.
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_named() {
-        let args = Args::parse(&["tasks=3".into(), "taks=4".into()]).unwrap();
+        let args = BenchArgs::parse(&["tasks=3".into(), "taks=4".into()]).unwrap();
         assert_eq!(args.number("tasks", 2).unwrap(), 3);
         let Err(Stop::Usage(text)) = args.all_known() else { panic!("it was accepted") };
         assert!(text.contains("taks") && text.contains("tasks"), "{text}");
@@ -221,8 +221,8 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_refused() {
-        let args = Args::parse(&["n=many".into()]).unwrap();
+        let args = BenchArgs::parse(&["n=many".into()]).unwrap();
         assert!(matches!(args.number("n", 1), Err(Stop::Usage(_))));
-        assert!(Args::parse(&["n".into()]).is_err());
+        assert!(BenchArgs::parse(&["n".into()]).is_err());
     }
 }

@@ -20,13 +20,13 @@ mod windows;
 
 use std::process::{Command, ExitCode};
 
-use meter::{Args, Lines, Ran, Stop};
+use meter::{BenchArgs, Lines, Ran, Stop};
 
 struct Bench {
     name: &'static str,
     keys: &'static str,
     what: &'static str,
-    run: fn(&Args) -> Ran,
+    run: fn(&BenchArgs) -> Ran,
     /// The arguments of each run of this bench by `all`. Empty if `all` leaves the bench out.
     short: &'static [&'static str],
 }
@@ -164,7 +164,7 @@ pub fn run(args: &[String]) -> ExitCode {
 }
 
 fn one(bench: &Bench, args: &[String]) -> ExitCode {
-    match Args::parse(args).and_then(|args| (bench.run)(&args)) {
+    match BenchArgs::parse(args).and_then(|args| (bench.run)(&args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Skip(reason)) => {
             Lines { bench: bench.name.to_owned(), peer: "ums" }.skip(&reason);

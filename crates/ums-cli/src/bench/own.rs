@@ -30,15 +30,15 @@ use std::time::Instant;
 use ums::{Node, WaitReason};
 
 use super::floor::{handoffs, handoffs_with, pairs_with, yields};
-use super::meter::{Args, Ran, Stop};
+use super::meter::{BenchArgs, Ran, Stop};
 use super::setup::{Setup, pin};
 use super::windows::yields_own;
 use crate::raw::{bare, call_with_own_mask, write_base};
 
 /// `own rounds=`.
-pub fn own(args: &Args) -> Ran {
+pub fn own(args: &BenchArgs) -> Ran {
     let rounds = args.number("rounds", 20)?;
-    let of = |kind: &str| Setup::read(&Args::parse(&[format!("kind={kind}")])?);
+    let of = |kind: &str| Setup::read(&BenchArgs::parse(&[format!("kind={kind}")])?);
     let (own, fiber) = (of("context")?, of("fiber")?);
     args.all_known()?;
     if let Some(why) = ums::probe::own_contexts_are_refused() {

@@ -4,7 +4,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use ums::node::IoChoice;
 use ums::{Node, WorkerKind};
 
-use super::meter::{Args, Lines, Stop};
+use super::meter::{BenchArgs, Lines, Stop};
 use crate::raw::workers_of;
 
 /// The arguments that every bench accepts.
@@ -17,7 +17,7 @@ pub struct Setup {
 
 impl Setup {
     /// Reads `kind=`, `io=`, `stack=` and `events=`.
-    pub fn read(args: &Args) -> Result<Setup, Stop> {
+    pub fn read(args: &BenchArgs) -> Result<Setup, Stop> {
         let kind = match args.text("kind", "fiber") {
             "fiber" => WorkerKind::Fiber,
             "thread" => WorkerKind::Thread,

@@ -6,12 +6,12 @@
 use std::fs::File;
 use std::io::Read;
 
-use super::meter::{Args, Lines, Ran, Stop};
+use super::meter::{BenchArgs, Lines, Ran, Stop};
 use super::setup::Setup;
 use crate::raw;
 
 /// `syscalls n=`.
-pub fn syscalls(args: &Args) -> Ran {
+pub fn syscalls(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let n = args.number("n", setup.size(1_000_000, 10_000))?;
     args.all_known()?;

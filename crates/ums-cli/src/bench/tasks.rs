@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::meter::{Args, Memory, Meter, Ran, Stop, deep_1k};
+use super::meter::{BenchArgs, Memory, Meter, Ran, Stop, deep_1k};
 use super::setup::Setup;
 
 /// Workers beyond those that a bench's tasks need.
 const SPARE: u64 = 8;
 
 /// `switch tasks= total=`: the tasks yield in turn, `total` yields in all.
-pub fn switch(args: &Args) -> Ran {
+pub fn switch(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let tasks = args.number("tasks", 2)?.max(1);
     let each = args.number("total", setup.size(10_000_000, 1_000_000))? / tasks;
@@ -32,7 +32,7 @@ pub fn switch(args: &Args) -> Ran {
 }
 
 /// `spawn cpus= n=`: tasks spawn batches of 1000 empty tasks, and join them.
-pub fn spawn(args: &Args) -> Ran {
+pub fn spawn(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let cpus = cpus(args)?;
     let n = args.number("n", 1_000_000)?;
@@ -55,7 +55,7 @@ pub fn spawn(args: &Args) -> Ran {
 }
 
 /// `skynet cpus=`: a tree of 1,111,111 tasks, ten children each.
-pub fn skynet(args: &Args) -> Ran {
+pub fn skynet(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let cpus = cpus(args)?;
     let leaves = args.number("leaves", 1_000_000)?;
@@ -83,7 +83,7 @@ fn subtree(first: u64, leaves: u64) -> u64 {
 }
 
 /// `idle n=`: tasks that touch 1 KiB of their stacks and then wait without end.
-pub fn idle(args: &Args) -> Ran {
+pub fn idle(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let n = args.number("n", setup.size(100_000, 10_000))?;
     args.all_known()?;
@@ -112,7 +112,7 @@ pub fn idle(args: &Args) -> Ran {
 }
 
 /// `cpus=1` or `cpus=2`.
-pub fn cpus(args: &Args) -> Result<u64, Stop> {
+pub fn cpus(args: &BenchArgs) -> Result<u64, Stop> {
     match args.number("cpus", 1)? {
         cpus @ 1..=2 => Ok(cpus),
         cpus => Err(Stop::Usage(format!("cpus={cpus}: 1 or 2"))),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ums::sync::{Mutex, channel};
 
-use super::meter::{Args, Lines, Meter, Ran, delay_ms};
+use super::meter::{BenchArgs, Lines, Meter, Ran, delay_ms};
 use super::setup::Setup;
 use super::tasks::cpus;
 
@@ -14,7 +14,7 @@ use super::tasks::cpus;
 const SPARE: u64 = 8;
 
 /// `pingpong cpus= n=`: two tasks, two channels of capacity 1; one operation is a round trip.
-pub fn pingpong(args: &Args) -> Ran {
+pub fn pingpong(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let cpus = cpus(args)?;
     let n = args.number("n", setup.size(1_000_000, 200_000))?;
@@ -43,7 +43,7 @@ pub fn pingpong(args: &Args) -> Ran {
 }
 
 /// `ring n= tasks=`: a number is passed around a ring of tasks and counted down.
-pub fn ring(args: &Args) -> Ran {
+pub fn ring(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let n = args.number("n", setup.size(5_000_000, 500_000))?;
     let tasks = args.number("tasks", 503)?.max(2) as usize;
@@ -82,7 +82,7 @@ pub fn ring(args: &Args) -> Ran {
 }
 
 /// `mutex tasks= iters=`: lock, increment, yield while holding, unlock.
-pub fn mutex(args: &Args) -> Ran {
+pub fn mutex(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let tasks = args.number("tasks", 1000)?;
     let iters = args.number("iters", setup.size(1000, 100))?;
@@ -110,7 +110,7 @@ pub fn mutex(args: &Args) -> Ran {
 }
 
 /// `timers n=`: task `i` sleeps `delay_ms(i)`. The metric is how late the tasks wake.
-pub fn timers(args: &Args) -> Ran {
+pub fn timers(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let n = args.number("n", setup.size(100_000, 10_000))?;
     args.all_known()?;

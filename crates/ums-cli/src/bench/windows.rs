@@ -21,13 +21,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ums::watch::{Mechanism, mechanism};
-use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 
 use super::floor::{handoffs, raw_pairs};
-use super::meter::{Args, Lines, Ran, Stop};
+use super::meter::{BenchArgs, Lines, Ran, Stop};
 
 /// `windows rounds= workers= total=`.
-pub fn windows(args: &Args) -> Ran {
+pub fn windows(args: &BenchArgs) -> Ran {
     let rounds = args.number("rounds", 2000)? as usize;
     let workers = args.number("workers", 10)?.max(1);
     let total = args.number("total", 100_000)?;
@@ -109,10 +109,10 @@ fn rounds(list: &CompletionList) -> Result<(), windows::EnterError> {
             if let Some(worker) = ready.pop_front()
                 && let Ok(claim) = scheduler.claim(&worker)
             {
-                return Next::Execute(claim);
+                return SchedulerAction::Execute(claim);
             }
             if list.members() == 0 {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             }
             list.event().wait(None);
         }

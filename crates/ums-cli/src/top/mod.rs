@@ -39,7 +39,7 @@ const ATTENTION: Duration = Duration::from_millis(100);
 
 /// Options of `ums top`.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct TopArgs {
     /// The process's number or its socket. Default: the only process.
     #[arg(value_name = "PID|SOCKET")]
     target: Option<String>,
@@ -50,7 +50,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &TopArgs) -> ExitCode {
     match top(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn top(args: &Args) -> Result<(), String> {
+fn top(args: &TopArgs) -> Result<(), String> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err("it needs a terminal; use ums stats in scripts".into());
     }

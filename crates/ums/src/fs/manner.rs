@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 
-use crate::os::linux::owned::Kind;
+use crate::os::linux::owned::DescriptorKind;
 
 /// Where the operations of a file are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Manner {
     }
 
     /// Returns what the drivers may assume about the descriptor.
-    pub fn kind(self) -> Kind {
-        if self == Manner::Stream { Kind::Other } else { Kind::File }
+    pub fn kind(self) -> DescriptorKind {
+        if self == Manner::Stream { DescriptorKind::Other } else { DescriptorKind::File }
     }
 }
 

@@ -30,7 +30,7 @@ use crate::os::sockets;
 use crate::record::counters::add;
 use crate::record::reason::WaitReason;
 use crate::scheduler::alarm::{self, Noticed};
-use crate::scheduler::lists::io_list::{Completion, Routine};
+use crate::scheduler::lists::io_list::{Completion, CompletionRoutine};
 use crate::scheduler::{Frozen, Scheduler, Submission, Timed, here};
 use crate::wait::What;
 use crate::wait::error::WaitError;
@@ -245,7 +245,7 @@ fn accepted_now(fd: RawFd, flags: i32) -> Option<io::Result<usize>> {
 }
 
 /// Like [`submit`], for a readiness poll, which has no buffer.
-pub(crate) fn submit_poll(fd: RawFd, routine: Routine) -> Option<u64> {
+pub(crate) fn submit_poll(fd: RawFd, routine: CompletionRoutine) -> Option<u64> {
     submit(LiveOp::poll(fd, Side::In), routine)
 }
 
@@ -254,7 +254,7 @@ pub(crate) fn submit_poll(fd: RawFd, routine: Routine) -> Option<u64> {
 ///
 /// # Panics
 /// Panics on a plain thread.
-pub(crate) fn submit(op: LiveOp<'static>, routine: Routine) -> Option<u64> {
+pub(crate) fn submit(op: LiveOp<'static>, routine: CompletionRoutine) -> Option<u64> {
     let scheduler = here().expect("I/O with a completion routine is submitted on a worker");
     let submission = scheduler.with(|core| core.submit(op, Completion::Call(routine)));
     match submission {

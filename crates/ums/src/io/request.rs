@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use super::{decode, on_thread, submit};
 use crate::os::clock::NEVER;
 use crate::os::driver::{LiveOp, Op};
-use crate::scheduler::lists::io_list::Routine;
+use crate::scheduler::lists::io_list::CompletionRoutine;
 use crate::scheduler::{Scheduler, here};
 use crate::wait::Letter;
 
@@ -83,7 +83,7 @@ unsafe impl Buffer for Vec<u8> {
 pub struct Request {
     // Dropped first, because the routine owns its buffers.
     op: LiveOp<'static>,
-    routine: Routine,
+    routine: CompletionRoutine,
 }
 
 /// Several buffers and the array of pointers that describes them to the kernel.

@@ -20,7 +20,7 @@ use super::figures::{Figures, ProcessUse, ThreadUse};
 use super::options::Options;
 use super::report::{Condition, Report};
 use super::slow::{Beat, Slow, ns};
-use super::watch::{Node, has_nothing_to_do, has_ready_work, progress};
+use super::watch::{MonitoredNode, has_nothing_to_do, has_ready_work, progress};
 use super::{Diagnosis, Thief, profile, sentence, unwind};
 use crate::os::linux::sample;
 use crate::record::frame::{Frame, guilty};
@@ -28,11 +28,11 @@ use crate::scheduler::Scheduler;
 use crate::wait::Letter;
 use crate::watch::{Waits, state};
 
-impl Node {
+impl MonitoredNode {
     /// Looks for a worker or a completion routine that does not yield.
     pub(super) fn look_at_baton(&mut self, s: &Scheduler, beat: Beat) -> Option<Report> {
         let options = &self.options;
-        let slow = &mut self.tracks[s.index].baton;
+        let slow = &mut self.suspicions[s.index].baton;
         let mark = (progress(s), 0);
         let age = slow.unchanged(mark, beat);
         let lasted = age + slow.stood_still;
@@ -93,7 +93,7 @@ impl Node {
 
     /// Adds a stall to the profile, under the first backtrace that was taken of it.
     fn count_in_profile(&mut self, scheduler: usize, backtrace: &[Frame], lasted: u64) {
-        let slow = &mut self.tracks[scheduler].baton;
+        let slow = &mut self.suspicions[scheduler].baton;
         if slow.stack.is_none() {
             let stack = profile::folded(backtrace);
             self.counts.profile.add(&stack, lasted, 1);

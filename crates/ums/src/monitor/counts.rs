@@ -49,7 +49,7 @@ struct Recent {
 
 /// Counts by condition, written by the monitor and by the thread that writes reports to stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ReportCounts {
     reports: [AtomicU64; Condition::ALL.len()],
     suppressed: [AtomicU64; Condition::ALL.len()],
     unwritten: [AtomicU64; Condition::ALL.len()],
@@ -58,7 +58,7 @@ pub(crate) struct Counts {
     recent: Lock<Recent>,
 }
 
-impl Counts {
+impl ReportCounts {
     pub fn read(&self) -> Vec<ConditionCount> {
         let count = |(at, condition): (usize, &Condition)| ConditionCount {
             condition: *condition,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::counts::Counts;
+use super::counts::ReportCounts;
 use super::options::Options;
 use super::report::Report;
 use super::{sentence, writer};
@@ -10,7 +10,7 @@ use crate::record::report;
 use crate::scheduler::contain;
 
 /// Sends a report to every receiver that the options name.
-pub(super) fn deliver(report: &Report, options: &Options, counts: &Arc<Counts>) {
+pub(super) fn deliver(report: &Report, options: &Options, counts: &Arc<ReportCounts>) {
     if options.by_default {
         return report::warn(sentence::kind(report), format_args!("{}", report.sentence));
     }

@@ -6,12 +6,12 @@ const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Allows a number of reports in any minute.
 #[derive(Debug, Default)]
-pub(super) struct Limit {
+pub(super) struct ReportLimit {
     let_through: VecDeque<u64>,
     suppressed: u64,
 }
 
-impl Limit {
+impl ReportLimit {
     /// Returns true if no report may be sent at this time. Then the caller can save the work of
     /// making one.
     pub fn is_reached(&mut self, now: u64, per_minute: usize) -> bool {
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn five_go_in_a_minute_and_the_next_one_counts_the_suppressed_ones_b38() {
-        let mut limit = Limit::default();
+        let mut limit = ReportLimit::default();
         let second = MINUTE_NS / 60;
         for n in 0..5 {
             assert_eq!(limit.ask(n * second, 5), Some(0));

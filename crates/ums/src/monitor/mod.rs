@@ -65,7 +65,7 @@ mod writer;
 
 pub use crate::record::frame::Frame;
 pub use crate::wait::deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
-pub(crate) use counts::Counts;
+pub(crate) use counts::ReportCounts;
 pub use counts::{ConditionCount, PastReport};
 pub use diagnose::{Diagnosis, Thief};
 pub use figures::{ProcessUse, ThreadUse};

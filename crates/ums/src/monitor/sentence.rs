@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use super::Diagnosis;
 use super::report::{Condition, Report};
 use crate::record::frame::{Frame, guilty};
-use crate::record::report::Kind;
+use crate::record::report::WarningKind;
 use crate::scheduler::{Scheduler, WorkerKind};
 use crate::watch::Waits;
 
@@ -22,10 +22,10 @@ use crate::watch::Waits;
 const NAME_MAX: usize = 200;
 
 /// Returns the kind of message that the sentence counts as.
-pub(super) fn kind(report: &Report) -> Kind {
+pub(super) fn kind(report: &Report) -> WarningKind {
     match report.condition {
-        Condition::NoWorkers | Condition::NotPickedUp => Kind::Standstill,
-        _ => Kind::Stall,
+        Condition::NoWorkers | Condition::NotPickedUp => WarningKind::Standstill,
+        _ => WarningKind::Stall,
     }
 }
 

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::counts::Counts;
+use super::counts::ReportCounts;
 use super::deadlock::{Deadlocks, LastRequest};
 use super::deliver::deliver;
 use super::diagnose::Diagnosis;
 use super::figures::Figures;
-use super::limit::Limit;
+use super::limit::ReportLimit;
 use super::options::Options;
 use super::report::{Condition, Report};
 use super::slow::{Beat, Slow, ns};
@@ -30,7 +30,7 @@ use super::{sentence, unwind, writer};
 use crate::os::clock;
 use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
-use crate::record::report::{self, Kind};
+use crate::record::report::{self, WarningKind};
 use crate::scheduler::alarm::{self, Note, Noticed};
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{RequestId, UserId};
@@ -51,7 +51,7 @@ type Schedulers = Box<dyn Fn() -> Vec<Arc<Scheduler>> + Send>;
 /// The nodes that the process's monitor thread watches.
 #[derive(Default)]
 struct Monitored {
-    nodes: Vec<Node>,
+    nodes: Vec<MonitoredNode>,
     next_id: u64,
     /// The monitor thread exists.
     has_thread: bool,
@@ -64,7 +64,7 @@ static MONITORED: Lock<Monitored> =
 pub(crate) struct Watching {
     id: u64,
     /// The reports so far.
-    pub counts: Arc<Counts>,
+    pub counts: Arc<ReportCounts>,
 }
 
 impl Drop for Watching {
@@ -94,16 +94,16 @@ pub(crate) fn watch(
         monitored.has_thread = true;
     }
     monitored.next_id += 1;
-    let counts = Arc::<Counts>::default();
+    let counts = Arc::<ReportCounts>::default();
     let watching = Watching { id: monitored.next_id, counts: counts.clone() };
-    monitored.nodes.push(Node {
+    monitored.nodes.push(MonitoredNode {
         id: watching.id,
         schedulers: Box::new(schedulers),
         last_request: Box::new(last_request),
         deadlocks: Deadlocks::default(),
         options,
         counts,
-        tracks: Vec::new(),
+        suspicions: Vec::new(),
         all_stuck: Slow::default(),
     });
     monitored.set_threshold();
@@ -165,7 +165,7 @@ fn watch_all() {
     }
 }
 
-type Found = Vec<(Arc<Report>, Options, Arc<Counts>)>;
+type Found = Vec<(Arc<Report>, Options, Arc<ReportCounts>)>;
 
 impl Monitored {
     /// Looks once. `due` is the time at which the look should have taken place. Returns true if a
@@ -178,8 +178,9 @@ impl Monitored {
             busy |= node.look(beat, found);
         }
         for note in alarm::notes() {
-            let of =
-                |node: &&mut Node| (node.schedulers)().iter().any(|s| Arc::ptr_eq(s, &note.at));
+            let of = |node: &&mut MonitoredNode| {
+                (node.schedulers)().iter().any(|s| Arc::ptr_eq(s, &note.at))
+            };
             if let Some(node) = self.nodes.iter_mut().find(of) {
                 node.read_note(&note, now, found);
             }
@@ -190,8 +191,9 @@ impl Monitored {
     /// Returns `None` if a scheduler is awake or has work. Otherwise returns when the monitor must
     /// look next even if all schedulers stay asleep.
     fn quiet_until(&self) -> Option<u64> {
-        let due = |node: &Node| node.deadlocks.due(&(node.schedulers)(), node.options.deadlock);
-        let quiet = self.nodes.iter().all(Node::is_quiet);
+        let due =
+            |node: &MonitoredNode| node.deadlocks.due(&(node.schedulers)(), node.options.deadlock);
+        let quiet = self.nodes.iter().all(MonitoredNode::is_quiet);
         quiet.then(|| self.nodes.iter().map(due).min().unwrap_or(clock::NEVER))
     }
 
@@ -210,30 +212,30 @@ impl Monitored {
 }
 
 /// What the monitor remembers of a node.
-pub(super) struct Node {
+pub(super) struct MonitoredNode {
     id: u64,
     schedulers: Schedulers,
     last_request: Box<LastRequest>,
     deadlocks: Deadlocks,
     pub(super) options: Options,
-    pub(super) counts: Arc<Counts>,
+    pub(super) counts: Arc<ReportCounts>,
     /// Indexed by the schedulers' numbers.
-    pub(super) tracks: Vec<Track>,
+    pub(super) suspicions: Vec<Suspicions>,
     all_stuck: Slow,
 }
 
 /// What the monitor suspects of one scheduler.
 #[derive(Default)]
-pub(super) struct Track {
+pub(super) struct Suspicions {
     pub(super) baton: Slow,
     queue: Slow,
     /// The scheduler's count of workers that could not be created: at the last look, and when
     /// requests began to wait.
     not_created: (u64, u64),
-    limit: Limit,
+    limit: ReportLimit,
 }
 
-impl Node {
+impl MonitoredNode {
     fn is_quiet(&self) -> bool {
         (self.schedulers)().iter().all(|s| is_quiet(s))
     }
@@ -242,7 +244,7 @@ impl Node {
         let now = beat.now;
         let all = (self.schedulers)();
         let places = all.iter().map(|s| s.index + 1).max().unwrap_or(0);
-        self.tracks.resize_with(places.max(self.tracks.len()), Track::default);
+        self.suspicions.resize_with(places.max(self.suspicions.len()), Suspicions::default);
         for s in &all {
             let stuck = self.look_at_baton(s, beat).or_else(|| self.look_at_queue(s, beat));
             self.keep(stuck, now, found);
@@ -256,7 +258,7 @@ impl Node {
     /// Queues a report for delivery, unless there have been too many.
     fn keep(&mut self, report: Option<Report>, now: u64, found: &mut Found) {
         let Some(mut report) = report else { return };
-        let limit = &mut self.tracks[report.scheduler].limit;
+        let limit = &mut self.suspicions[report.scheduler].limit;
         match limit.ask(now, self.options.per_minute) {
             Some(suppressed) => {
                 report.suppressed = suppressed;
@@ -271,41 +273,41 @@ impl Node {
     /// named, which costs more than everything else together.
     pub(super) fn is_left_out(&mut self, scheduler: usize, now: u64) -> bool {
         if self.options.by_default {
-            return report::is_closed(Kind::Stall);
+            return report::is_closed(WarningKind::Stall);
         }
-        self.tracks[scheduler].limit.is_reached(now, self.options.per_minute)
+        self.suspicions[scheduler].limit.is_reached(now, self.options.per_minute)
     }
 
     /// Looks for requests that no worker picks up.
     fn look_at_queue(&mut self, s: &Scheduler, beat: Beat) -> Option<Report> {
         let now = beat.now;
         let options = &self.options;
-        let track = &mut self.tracks[s.index];
-        let age = unpicked(s, &mut track.queue, beat);
+        let suspicions = &mut self.suspicions[s.index];
+        let age = unpicked(s, &mut suspicions.queue, beat);
         let not_created = s.counters.failed_to_create_worker.load(Ordering::Relaxed);
-        let before = std::mem::replace(&mut track.not_created.0, not_created);
+        let before = std::mem::replace(&mut suspicions.not_created.0, not_created);
         if age == 0 {
-            track.not_created.1 = before;
+            suspicions.not_created.1 = before;
         }
-        if age == 0 || track.baton.reports > 0 {
+        if age == 0 || suspicions.baton.reports > 0 {
             // No request waits, or it is known that a worker which does not yield is the reason.
             return None;
         }
-        if options.by_default && is_reported_otherwise(s, track, now, options) {
+        if options.by_default && is_reported_otherwise(s, suspicions, now, options) {
             return None;
         }
         let (condition, limit) = match is_exhausted(s) {
             true => (Condition::NoWorkers, options.no_workers),
             false => (Condition::NotPickedUp, options.not_picked_up),
         };
-        let slow = &mut track.queue;
+        let slow = &mut suspicions.queue;
         if !slow.is_measured(age, limit, 0) || age < ns(limit) || now < slow.next {
             return None;
         }
         let (_, process) = Figures::read(0).since(slow.before.as_ref()?);
         slow.reported(now, options.repeat);
         let common = common_wait(std::iter::once(s));
-        let failed = not_created > track.not_created.1;
+        let failed = not_created > suspicions.not_created.1;
         let diagnosis = match (condition, common) {
             (Condition::NoWorkers, Some(reason)) => Diagnosis::WaitsFor(reason),
             (Condition::NoWorkers, None) => Diagnosis::WorkersWait,
@@ -323,8 +325,8 @@ impl Node {
     /// Looks whether no scheduler of the node picks up requests.
     fn look_at_all(&mut self, all: &[Arc<Scheduler>], now: u64) -> Option<Report> {
         let visible = || all.iter().filter(|s| s.options.visible);
-        let tracks = &self.tracks;
-        let since = visible().map(|s| match (s.queue.len(), &tracks[s.index].queue) {
+        let suspicions = &self.suspicions;
+        let since = visible().map(|s| match (s.queue.len(), &suspicions[s.index].queue) {
             (0, _) => now,
             (_, queue) => queue.since,
         });
@@ -363,9 +365,9 @@ impl Node {
         if self.options.by_default {
             return;
         }
-        if note.at.index >= self.tracks.len() {
+        if note.at.index >= self.suspicions.len() {
             // The scheduler was created after the look.
-            self.tracks.resize_with(note.at.index + 1, Track::default);
+            self.suspicions.resize_with(note.at.index + 1, Suspicions::default);
         }
         let condition = match note.what {
             Noticed::SlowIo => Condition::SlowIo,
@@ -383,7 +385,7 @@ impl Node {
             report.backtrace = unwind::frames_of(&note.addresses);
         }
         self.counts.suppressed(condition, note.more);
-        self.tracks[note.at.index].limit.left_out(note.more);
+        self.suspicions[note.at.index].limit.left_out(note.more);
         self.keep(Some(report), now, found);
     }
 }
@@ -436,11 +438,16 @@ fn is_exhausted(s: &Scheduler) -> bool {
 
 /// Returns true if another sentence explains why requests wait, or if a worker that does not yield
 /// is the reason. Such a worker is reported separately, unless the cause is outside the process.
-fn is_reported_otherwise(s: &Scheduler, track: &Track, now: u64, options: &Options) -> bool {
+fn is_reported_otherwise(
+    s: &Scheduler,
+    suspicions: &Suspicions,
+    now: u64,
+    options: &Options,
+) -> bool {
     let not_created = s.counters.failed_to_create_worker.load(Ordering::Relaxed);
     s.standstill_told.load(Ordering::Relaxed)
-        || not_created > track.not_created.1
-        || now.saturating_sub(track.baton.since) >= ns(options.stall)
+        || not_created > suspicions.not_created.1
+        || now.saturating_sub(suspicions.baton.since) >= ns(options.stall)
 }
 
 /// Returns the reason for which at least half of the workers wait, if there is one.

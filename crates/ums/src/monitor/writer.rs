@@ -10,9 +10,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counts::Counts;
+use super::counts::ReportCounts;
 use super::report::Condition;
-use crate::os::lock::{Condvar, Lock};
+use crate::os::lock::{Lock, LockCondvar};
 
 /// The largest number of reports in the queue.
 const QUEUE_MAX: usize = 16;
@@ -20,7 +20,7 @@ const QUEUE_MAX: usize = 16;
 struct Line {
     text: String,
     condition: Condition,
-    counts: Arc<Counts>,
+    counts: Arc<ReportCounts>,
 }
 
 struct Queue {
@@ -32,10 +32,10 @@ struct Queue {
 }
 
 static QUEUE: Lock<Queue> = Lock::new(Queue { lines: VecDeque::new(), writing: false, missing: 0 });
-static EMPTY: Condvar = Condvar::new();
+static EMPTY: LockCondvar = LockCondvar::new();
 
 /// Queues a report to be written.
-pub(super) fn write(text: String, condition: Condition, counts: &Arc<Counts>) {
+pub(super) fn write(text: String, condition: Condition, counts: &Arc<ReportCounts>) {
     let mut queue = QUEUE.lock();
     if queue.lines.len() >= QUEUE_MAX {
         queue.missing += 1;

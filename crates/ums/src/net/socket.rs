@@ -23,7 +23,7 @@ use crate::io::{accept, decode, wait_for, wait_writable};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::LiveOp;
 use crate::os::linux::call::{Tried, try_now};
-use crate::os::linux::owned::{self, Kind};
+use crate::os::linux::owned::{self, DescriptorKind};
 use crate::os::op::Message;
 use crate::os::sockets;
 use crate::record::reason::WaitReason;
@@ -100,14 +100,14 @@ impl Limits {
 
 impl<S: AsRawFd> Socket<S> {
     /// Wraps a socket that is in non-blocking mode already.
-    pub fn new(std: S, kind: Kind) -> Socket<S> {
+    pub fn new(std: S, kind: DescriptorKind) -> Socket<S> {
         let fd = std.as_raw_fd();
         owned::adopt(fd, kind);
         Socket { adoption: Adoption(fd), std, limits: Limits::none() }
     }
 
     /// Wraps another descriptor of the same socket, with a copy of the timeouts.
-    pub fn again(&self, std: S, kind: Kind) -> Socket<S> {
+    pub fn again(&self, std: S, kind: DescriptorKind) -> Socket<S> {
         Socket { limits: self.limits.copy(), ..Socket::new(std, kind) }
     }
 
@@ -183,11 +183,11 @@ impl<S: AsRawFd> Socket<S> {
         let buf = [IoSlice::new(buf)];
         let mut message = Message::from(&buf).to(to);
         let flags = if patient { libc::MSG_DONTWAIT } else { 0 };
-        let mut patience = Patience::new(WaitReason::NETWORK_WRITE, self.limits.end(Way::Write));
+        let mut backoff = Backoff::new(WaitReason::NETWORK_WRITE, self.limits.end(Way::Write));
         loop {
             match self.write(LiveOp::send_msg(self.fd(), &mut message, flags)) {
                 Err(error) if patient && error.raw_os_error() == Some(libc::EAGAIN) => {
-                    patience.pause(self.fd())?;
+                    backoff.pause(self.fd())?;
                 }
                 result => return result,
             }
@@ -272,20 +272,20 @@ pub(crate) fn report_shortage(error: &io::Error) {
         _ => "the system is short of memory for sockets",
     };
     let why = "new connections wait because none can be accepted now";
-    crate::current::warn(report::Kind::Descriptors, format_args!("{why}: {error}: {cure}"));
+    crate::current::warn(report::WarningKind::Descriptors, format_args!("{why}: {error}: {cure}"));
 }
 
 /// Pauses between retries that become longer and longer.
-pub(super) struct Patience {
+pub(super) struct Backoff {
     reason: WaitReason,
     next: Duration,
     end: u64,
 }
 
-impl Patience {
+impl Backoff {
     /// Prepares pauses that fail when the deadline comes.
-    pub fn new(reason: WaitReason, deadline: u64) -> Patience {
-        Patience { reason, next: PAUSE_MIN, end: deadline }
+    pub fn new(reason: WaitReason, deadline: u64) -> Backoff {
+        Backoff { reason, next: PAUSE_MIN, end: deadline }
     }
 
     /// Pauses before the next attempt with this descriptor.

@@ -12,7 +12,7 @@ use super::socket::{Socket, Way, is_cancelled_error, pause_before_connecting};
 use crate::current::checkpoint;
 use crate::io::wait_writable;
 use crate::os::clock::{self, NEVER};
-use crate::os::linux::owned::Kind;
+use crate::os::linux::owned::DescriptorKind;
 use crate::os::sockets::{self, Attempt};
 use crate::record::reason::WaitReason;
 
@@ -121,7 +121,7 @@ impl TcpListener {
 
     fn accept_stream(&self, deadline: u64) -> io::Result<TcpStream> {
         let fd = self.socket.accept(&self.short, deadline)?;
-        Ok(TcpStream::of(Socket::new(fd.into(), Kind::Stream)))
+        Ok(TcpStream::of(Socket::new(fd.into(), DescriptorKind::Stream)))
     }
 
     /// Iterates over the connections as they arrive. It ends when the work request is cancelled,
@@ -169,7 +169,7 @@ impl Iterator for Incoming<'_> {
 
     fn next(&mut self) -> Option<io::Result<TcpStream>> {
         let fd = self.listener.socket.accept_despite_shortage(&self.listener.short);
-        let accepted = fd.map(|fd| TcpStream::of(Socket::new(fd.into(), Kind::Stream)));
+        let accepted = fd.map(|fd| TcpStream::of(Socket::new(fd.into(), DescriptorKind::Stream)));
         (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
     }
 }
@@ -331,15 +331,16 @@ impl TcpStream {
 }
 
 // After the methods above, so that the generated documentation begins with those.
-socket_type!(TcpListener, std::net::TcpListener, Kind::Other);
-socket_type!(TcpStream, std::net::TcpStream, Kind::Stream);
+socket_type!(TcpListener, std::net::TcpListener, DescriptorKind::Other);
+socket_type!(TcpStream, std::net::TcpStream, DescriptorKind::Stream);
 stream_type!(TcpStream);
 timeouts!(TcpStream);
 
 /// Starts to connect, waits until the socket is writable, and reads the result.
 fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     checkpoint()?;
-    let stream = |socket: OwnedFd| TcpStream::of(Socket::new(socket.into(), Kind::Stream));
+    let stream =
+        |socket: OwnedFd| TcpStream::of(Socket::new(socket.into(), DescriptorKind::Stream));
     loop {
         pause_before_connecting(deadline)?;
         match sockets::connect_tcp(address)? {

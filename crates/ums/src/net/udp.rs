@@ -10,14 +10,14 @@ use rustix::net::SocketAddrAny;
 use super::resolve::{ToSocketAddrs, each_address};
 use super::shape::{datagram_type, socket_type, timeouts};
 use super::socket::{Socket, Way};
-use crate::os::linux::owned::Kind;
+use crate::os::linux::owned::DescriptorKind;
 
 /// A UDP socket.
 pub struct UdpSocket {
     socket: Socket<std::net::UdpSocket>,
 }
 
-socket_type!(UdpSocket, std::net::UdpSocket, Kind::Other);
+socket_type!(UdpSocket, std::net::UdpSocket, DescriptorKind::Other);
 datagram_type!(UdpSocket);
 timeouts!(UdpSocket);
 

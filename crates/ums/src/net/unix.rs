@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use rustix::net::{SocketAddrUnix, listen};
 
 use super::shape::{socket_type, stream_type, timeouts};
-use super::socket::{Patience, Socket, Way, is_cancelled_error, pause_before_connecting};
+use super::socket::{Backoff, Socket, Way, is_cancelled_error, pause_before_connecting};
 use super::tcp::BACKLOG;
 use crate::current::checkpoint;
 use crate::os::clock::{self, NEVER};
-use crate::os::linux::owned::Kind;
+use crate::os::linux::owned::DescriptorKind;
 use crate::os::sockets::{self, Attempt};
 use crate::record::reason::WaitReason;
 
@@ -82,7 +82,7 @@ impl UnixListener {
 
     fn accept_stream(&self, deadline: u64) -> io::Result<UnixStream> {
         let fd = self.socket.accept(&self.short, deadline)?;
-        Ok(UnixStream::of(Socket::new(fd.into(), Kind::Stream)))
+        Ok(UnixStream::of(Socket::new(fd.into(), DescriptorKind::Stream)))
     }
 
     /// Iterates over the connections as they arrive. It ends when the work request is cancelled;
@@ -113,7 +113,7 @@ impl Iterator for UnixIncoming<'_> {
 
     fn next(&mut self) -> Option<io::Result<UnixStream>> {
         let fd = self.listener.socket.accept_despite_shortage(&self.listener.short);
-        let accepted = fd.map(|fd| UnixStream::of(Socket::new(fd.into(), Kind::Stream)));
+        let accepted = fd.map(|fd| UnixStream::of(Socket::new(fd.into(), DescriptorKind::Stream)));
         (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
     }
 }
@@ -145,17 +145,17 @@ impl UnixStream {
     pub fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         let address = address_of(address)?;
         let mut socket = None;
-        let mut patience = Patience::new(WaitReason::NETWORK_CONNECT, NEVER);
+        let mut backoff = Backoff::new(WaitReason::NETWORK_CONNECT, NEVER);
         loop {
             checkpoint()?;
             pause_before_connecting(NEVER)?;
             match sockets::connect_unix(&address, socket)? {
                 Attempt::Connected(socket) | Attempt::InProgress(socket) => {
-                    return Ok(UnixStream::of(Socket::new(socket.into(), Kind::Stream)));
+                    return Ok(UnixStream::of(Socket::new(socket.into(), DescriptorKind::Stream)));
                 }
                 Attempt::Full(again) => socket = again,
             }
-            patience.pause(socket.as_ref().map_or(-1, AsRawFd::as_raw_fd))?;
+            backoff.pause(socket.as_ref().map_or(-1, AsRawFd::as_raw_fd))?;
         }
     }
 
@@ -186,7 +186,7 @@ impl UnixStream {
 }
 
 // After the methods above, so that the generated documentation begins with those.
-socket_type!(UnixListener, net::UnixListener, Kind::Other);
-socket_type!(UnixStream, net::UnixStream, Kind::Stream);
+socket_type!(UnixListener, net::UnixListener, DescriptorKind::Other);
+socket_type!(UnixStream, net::UnixStream, DescriptorKind::Stream);
 stream_type!(UnixStream);
 timeouts!(UnixStream);

@@ -19,14 +19,14 @@ use rustix::net::{SocketAddrAny, SocketAddrUnix};
 use super::shape::{datagram_type, socket_type, timeouts};
 use super::socket::{Socket, Way};
 use super::unix::address_of;
-use crate::os::linux::owned::Kind;
+use crate::os::linux::owned::DescriptorKind;
 
 /// A Unix datagram socket.
 pub struct UnixDatagram {
     socket: Socket<net::UnixDatagram>,
 }
 
-socket_type!(UnixDatagram, net::UnixDatagram, Kind::Other);
+socket_type!(UnixDatagram, net::UnixDatagram, DescriptorKind::Other);
 datagram_type!(UnixDatagram);
 timeouts!(UnixDatagram);
 

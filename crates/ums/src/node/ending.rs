@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::handle::{Node, ShutdownReport};
 use crate::os::clock;
-use crate::os::threads::{self, JoinHandle as Thread, wait_until};
+use crate::os::threads::{self, ThreadHandle, wait_until};
 use crate::scheduler::work_queue::Caller;
 use crate::scheduler::{Scheduler, away, here};
 use crate::task;
@@ -76,7 +76,7 @@ impl Node {
         let ending =
             || all.iter().zip(&threads).filter(|(s, _)| s.load.load(Ordering::Acquire) == 0);
         wait_until(Duration::from_secs(5), || ending().all(|(_, thread)| thread.is_finished()));
-        for thread in threads.drain(..).filter(Thread::is_finished) {
+        for thread in threads.drain(..).filter(ThreadHandle::is_finished) {
             let _ = thread.join();
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::builder::Builder;
 use super::inner::{HiddenOptions, NodeInner};
 use crate::os::threads;
-use crate::record::report::{self, Kind};
+use crate::record::report::{self, WarningKind};
 use crate::scheduler::request::UserId;
 use crate::scheduler::{self, Scheduler, WorkerKind, away, here};
 use crate::task::{self, JoinError, JoinHandle};
@@ -312,7 +312,7 @@ impl Drop for Node {
         if let Err(error) = threads::spawn(std::thread::Builder::new(), "ums-ender".into(), end) {
             let text =
                 format_args!("a node dropped by its own worker could not be shut down: {error}");
-            report::warn(Kind::NoWorker, text);
+            report::warn(WarningKind::NoWorker, text);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::node::placement::Placement;
 use crate::node::stats_socket::Serving;
 use crate::os::limits;
 use crate::os::lock::Lock;
-use crate::os::threads::JoinHandle as Thread;
+use crate::os::threads::ThreadHandle;
 use crate::scheduler::request::UserId;
 use crate::scheduler::{self, Peers, Scheduler, WorkerKind, WorkerLimit};
 use crate::task::UserState;
@@ -36,7 +36,7 @@ pub(crate) struct NodeInner {
     pub(super) builder: Builder,
     pub visible: Vec<Arc<Scheduler>>,
     pub(super) hidden: Lock<HashMap<String, Arc<Scheduler>>>,
-    pub(super) threads: Lock<Vec<Thread>>,
+    pub(super) threads: Lock<Vec<ThreadHandle>>,
     pub(super) setting_online: Lock<()>,
     pub closing: AtomicBool,
     pub users: Lock<HashMap<UserId, Weak<UserState>>>,

@@ -7,7 +7,7 @@ use super::builder::Builder;
 use super::kinds;
 use crate::os::limits;
 use crate::os::linux::room::{Cost, Left, Room};
-use crate::scheduler::{self, Options, WorkerKind, WorkerLimit};
+use crate::scheduler::{self, SchedulerOptions, WorkerKind, WorkerLimit};
 
 /// The highest value to which the limit of descriptors is raised. There is a bound because some
 /// programs loop over all possible descriptors.
@@ -63,10 +63,10 @@ impl Builder {
         visible: bool,
         limit: WorkerLimit,
         pin: Option<usize>,
-    ) -> Options {
+    ) -> SchedulerOptions {
         let kind = if visible { self.kind } else { WorkerKind::Thread };
         let stack = self.stack_of(kind);
-        Options {
+        SchedulerOptions {
             name,
             kind,
             visible,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::builder::Builder;
 use super::handle::Node;
 use super::inner::NodeInner;
-use crate::monitor::{self, ConditionCount, Counts, PastReport, StallStack};
-use crate::record::report::{self, Kind};
+use crate::monitor::{self, ConditionCount, PastReport, ReportCounts, StallStack};
+use crate::record::report::{self, WarningKind};
 
 impl Builder {
     /// Makes the process's monitor watch this node with these options.
@@ -60,19 +60,19 @@ impl Node {
     /// Returns how often the monitor has found each condition, or an empty list if the monitor does
     /// not watch this node.
     pub fn monitor_counts(&self) -> Vec<ConditionCount> {
-        self.inner.found(Counts::read)
+        self.inner.found(ReportCounts::read)
     }
 
     /// Returns the backtraces of workers that kept their scheduler too long, with their times, the
     /// longest first. If `stack` and its time are printed on one line each, the lines are the input
     /// of programs that draw flame graphs.
     pub fn stalls(&self) -> Vec<StallStack> {
-        self.inner.found(Counts::stalls)
+        self.inner.found(ReportCounts::stalls)
     }
 
     /// Returns the last 64 reports of the monitor about this node, the oldest first.
     pub fn last_reports(&self) -> Vec<PastReport> {
-        self.inner.found(Counts::recent)
+        self.inner.found(ReportCounts::recent)
     }
 }
 
@@ -98,7 +98,7 @@ impl NodeInner {
                     "the monitor has no thread, so a worker that does not yield is not reported: \
                      {error}"
                 );
-                report::warn(Kind::Setup, text);
+                report::warn(WarningKind::Setup, text);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -122,7 +122,7 @@ impl NodeInner {
     }
 
     /// Reads what the monitor has found; returns an empty list if it does not watch this node.
-    pub(crate) fn found<T>(&self, read: fn(&Counts) -> Vec<T>) -> Vec<T> {
+    pub(crate) fn found<T>(&self, read: fn(&ReportCounts) -> Vec<T>) -> Vec<T> {
         let watching = self.watching.lock();
         watching.as_ref().map_or_else(Vec::new, |watching| read(&watching.counts))
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::os::threads::JoinHandle as Thread;
+use crate::os::threads::ThreadHandle;
 use crate::scheduler::Scheduler;
 
 /// The schedulers of a node that is being built. If this is dropped before `keep` is called, the
@@ -11,12 +11,12 @@ use crate::scheduler::Scheduler;
 #[derive(Default)]
 pub(super) struct Started {
     pub schedulers: Vec<Arc<Scheduler>>,
-    pub threads: Vec<Thread>,
+    pub threads: Vec<ThreadHandle>,
 }
 
 impl Started {
     /// Passes the ownership of all schedulers to the node.
-    pub fn keep(mut self) -> (Vec<Arc<Scheduler>>, Vec<Thread>) {
+    pub fn keep(mut self) -> (Vec<Arc<Scheduler>>, Vec<ThreadHandle>) {
         (std::mem::take(&mut self.schedulers), std::mem::take(&mut self.threads))
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::c_int;
 
 use crate::os::clock;
-use crate::os::linux::handlers::{self, Before, Frame, Handler};
+use crate::os::linux::handlers::{self, Before, Handler, SignalFrame};
 use crate::record::event_ring::{self, Recorded, RingEvent};
 use crate::record::reason::WaitReason;
 
@@ -45,7 +45,7 @@ struct Death;
 
 // SAFETY: Signal: the handler reads atomics, formats into its own frame and writes.
 unsafe impl Handler for Death {
-    fn handle(frame: &mut Frame<'_>) {
+    fn handle(frame: &mut SignalFrame<'_>) {
         static SAID: AtomicBool = AtomicBool::new(false);
         if !SAID.swap(true, Ordering::SeqCst) {
             say();

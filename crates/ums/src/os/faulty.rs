@@ -25,7 +25,7 @@ const LOOKS_MAX: u64 = 6;
 
 /// Which faults happen, each in how many of a thousand cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct DriverFaults {
     /// The seed. The same seed gives the same faults, as long as the operations are the same.
     pub seed: u64,
     /// Completions and cancellations that are delayed, which also changes their order.
@@ -38,10 +38,10 @@ pub struct Faults {
     pub errors: [i32; 4],
 }
 
-static INSTALLED: Lock<Option<Faults>> = Lock::new(None);
+static INSTALLED: Lock<Option<DriverFaults>> = Lock::new(None);
 
 /// Sets the faults of all drivers that are opened from now on; `None` for no faults.
-pub fn install(faults: Option<Faults>) {
+pub fn install(faults: Option<DriverFaults>) {
     *INSTALLED.lock() = faults;
 }
 
@@ -56,7 +56,7 @@ pub fn wrap(driver: Box<dyn Driver>) -> Box<dyn Driver> {
 /// A driver with faults; see the top of this file.
 pub struct Faulty {
     inner: Box<dyn Driver>,
-    faults: Faults,
+    faults: DriverFaults,
     random: u64,
     /// Completions that are delayed, each with the number of looks that remain.
     held: Vec<(u64, Done)>,
@@ -66,7 +66,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    fn new(inner: Box<dyn Driver>, faults: Faults) -> Faulty {
+    fn new(inner: Box<dyn Driver>, faults: DriverFaults) -> Faulty {
         let random = faults.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let (held, cancels, fresh) = (Vec::new(), Vec::new(), Vec::new());
         Faulty { inner, faults, random, held, cancels, fresh }

@@ -47,12 +47,12 @@ impl<T: ?Sized> Lock<T> {
 
 /// A condition variable for one [`Lock`].
 #[derive(Debug, Default)]
-pub struct Condvar(std::sync::Condvar);
+pub struct LockCondvar(std::sync::Condvar);
 
-impl Condvar {
+impl LockCondvar {
     /// Makes a condition variable without waiters.
-    pub const fn new() -> Condvar {
-        Condvar(std::sync::Condvar::new())
+    pub const fn new() -> LockCondvar {
+        LockCondvar(std::sync::Condvar::new())
     }
 
     /// Wakes one waiter.
@@ -109,7 +109,7 @@ mod tests {
         assert!(panics.join().is_err());
         assert_eq!(*LOCK.lock(), 1);
         let held = LOCK.try_lock().expect("it is free");
-        let condvar = Condvar::new();
+        let condvar = LockCondvar::new();
         let (held, timed_out) = condvar.wait_timeout(held, Duration::from_millis(1));
         assert!(timed_out || *held == 1, "a wait may return without cause");
         assert!(LOCK.try_lock().is_none(), "the wait has locked again");

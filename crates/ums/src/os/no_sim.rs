@@ -92,7 +92,7 @@ impl Enlisted {
 
 /// Workers that leave their kernel thread, in a simulated world.
 pub mod carry {
-    use crate::os::event::Event;
+    use crate::os::event::ThreadEvent;
 
     /// The membership in a world that belongs to a host's kernel thread.
     #[derive(Default)]
@@ -124,7 +124,7 @@ pub mod carry {
     }
 
     /// Notifies other threads on behalf of a thread of a world whose context is being saved.
-    pub fn ferry(_: impl FnOnce() + Send + 'static) -> std::sync::Arc<Event> {
+    pub fn ferry(_: impl FnOnce() + Send + 'static) -> std::sync::Arc<ThreadEvent> {
         unreachable!("only threads of a world have a ferryman")
     }
 }

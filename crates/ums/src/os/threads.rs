@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock;
-use super::event::Event;
+use super::event::ThreadEvent;
 use super::sim;
 use crate::os::lock::Lock;
 
 /// The handle of a thread, for joining it.
 #[derive(Debug)]
-pub struct JoinHandle {
+pub struct ThreadHandle {
     real: std::thread::JoinHandle<()>,
     simulated: Option<sim::Enlisted>,
 }
 
-impl JoinHandle {
+impl ThreadHandle {
     /// Waits until the thread has ended. Returns an error if it panicked.
     pub fn join(self) -> std::thread::Result<()> {
         self.simulated.iter().for_each(sim::Enlisted::wait);
@@ -51,7 +51,7 @@ pub fn spawn(
     builder: std::thread::Builder,
     name: String,
     main: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle> {
+) -> io::Result<ThreadHandle> {
     if let Some(enlisted) = sim::enlist(&name) {
         let (enlisted, builder) = (enlisted?, builder.name(name));
         let place = enlisted.clone();
@@ -61,11 +61,11 @@ pub fn spawn(
         });
         let simulated = Some(enlisted.clone());
         return spawned
-            .map(|real| JoinHandle { real, simulated })
+            .map(|real| ThreadHandle { real, simulated })
             .inspect_err(|_| enlisted.strike());
     }
     let real = builder.name(name).spawn(main)?;
-    Ok(JoinHandle { real, simulated: None })
+    Ok(ThreadHandle { real, simulated: None })
 }
 
 /// Sleeps for this long.
@@ -112,13 +112,13 @@ pub struct Promise<T>(Arc<Promised<T>>);
 struct Promised<T> {
     value: Lock<Option<T>>,
     /// Set when the promise has been dropped: the value is there, or never will be.
-    settled: Event,
+    settled: ThreadEvent,
 }
 
 impl<T> Promise<T> {
     /// Makes the two sides: the first sets the value, the second waits for it.
     pub fn new() -> (Promise<T>, Awaited<T>) {
-        let promised = Arc::new(Promised { value: Lock::new(None), settled: Event::new() });
+        let promised = Arc::new(Promised { value: Lock::new(None), settled: ThreadEvent::new() });
         (Promise(Arc::clone(&promised)), Awaited(promised))
     }
 

@@ -98,25 +98,25 @@ impl RingEvent {
 const WORKER_BITS: u32 = 24;
 
 /// The last events of one scheduler.
-pub(crate) struct Ring {
+pub(crate) struct EventRing {
     /// The number of records written since the ring was taken.
     head: AtomicU64,
     places: Box<[Place; RING_RECORDS]>,
     /// The scheduler's number.
     scheduler: AtomicU32,
-    member: Member<Ring>,
+    member: Member<EventRing>,
 }
 
-static RINGS: Pool<Ring> = Pool::new();
+static RINGS: Pool<EventRing> = Pool::new();
 
-impl Pooled for Ring {
-    fn member(&self) -> &Member<Ring> {
+impl Pooled for EventRing {
+    fn member(&self) -> &Member<EventRing> {
         &self.member
     }
 }
 
 /// Returns all rings in use, with their schedulers' numbers. Async-signal-safe.
-pub(crate) fn in_use() -> impl Iterator<Item = (u32, &'static Ring)> {
+pub(crate) fn in_use() -> impl Iterator<Item = (u32, &'static EventRing)> {
     RINGS.in_use().map(|ring| (ring.scheduler.load(Ordering::Relaxed), ring))
 }
 
@@ -138,11 +138,11 @@ pub(crate) struct Recorded {
     pub detail: u32,
 }
 
-impl Ring {
-    fn new(member: Member<Ring>) -> Ring {
+impl EventRing {
+    fn new(member: Member<EventRing>) -> EventRing {
         let place = || Place { at: AtomicU64::new(0), what: AtomicU64::new(0) };
         let places: Box<[Place]> = (0..RING_RECORDS).map(|_| place()).collect();
-        Ring {
+        EventRing {
             head: AtomicU64::new(0),
             places: places.try_into().ok().expect("as many were made"),
             scheduler: AtomicU32::new(0),
@@ -151,8 +151,8 @@ impl Ring {
     }
 
     /// Takes an empty ring from the pool, for the scheduler with this number.
-    pub fn take(scheduler: u32) -> &'static Ring {
-        RINGS.take(Ring::new, |ring| {
+    pub fn take(scheduler: u32) -> &'static EventRing {
+        RINGS.take(EventRing::new, |ring| {
             ring.head.store(0, Ordering::Relaxed);
             ring.scheduler.store(scheduler, Ordering::Relaxed);
         })
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_ring_keeps_the_last_records_in_order_b43() {
-        let ring = Ring::take(0);
+        let ring = EventRing::take(0);
         assert_eq!(ring.read(), []);
         ring.record(RingEvent::Wait, 7, 9);
         let all = ring.read();
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_reader_never_sees_half_a_record_b43() {
-        let (ring, stop) = (Ring::take(0), std::sync::atomic::AtomicBool::new(false));
+        let (ring, stop) = (EventRing::take(0), std::sync::atomic::AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut n = 0u32;

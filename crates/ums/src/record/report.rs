@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! let sentence = format_args!("scheduler '{name}' could not create a worker: {error}");
-//! report::warn(Kind::NoWorker, sentence)
+//! report::warn(WarningKind::NoWorker, sentence)
 //! ums: scheduler '0' could not create a worker: out of memory (3 like it were left out)
 //! ```
 //!
@@ -13,11 +13,11 @@
 //! [`last_words`] is for a process that is about to abort: it has no rate limit and cannot be
 //! turned off.
 //!
-//! *What it guarantees.* Whatever stderr is connected to, it never panics, allocates or takes a
-//! lock. So it can be called anywhere: by the holder of a scheduler's baton, and in the middle of a
-//! turn. It never waits: a sentence that stderr does not accept immediately is left out. A sentence
-//! is one `write`, and is cut at [`LENGTH_MAX`] bytes. In any [`PAUSE_NS`], one sentence of each
-//! [`Kind`] is written; the next one says how many were left out before it.
+//! *What it guarantees.* It never panics, allocates or takes a lock, so it can be called anywhere:
+//! by the holder of a scheduler's baton, and in the middle of a turn. It never waits: a sentence
+//! that stderr does not accept immediately is left out. A sentence is one `write`, and is cut at
+//! [`LENGTH_MAX`] bytes. In any [`PAUSE_NS`], one sentence of each [`WarningKind`] is written; the
+//! next one says how many were left out before it.
 //!
 //! In a simulation nothing is written, because a campaign runs thousands of simulated worlds.
 
@@ -35,7 +35,7 @@ const PAUSE_NS: u64 = 10_000_000_000;
 
 /// The subject of a sentence. Each kind has its own rate limit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum WarningKind {
     /// The system refused a worker, or another thread.
     NoWorker,
     /// A scheduler has as many workers as it is allowed to have.
@@ -95,13 +95,13 @@ static GATES: [Gate; 7] = [const { Gate::open() }; 7];
 
 /// Returns whether a sentence of this kind would be left out now, so that a caller can avoid the
 /// work of composing it.
-pub(crate) fn is_closed(kind: Kind) -> bool {
+pub(crate) fn is_closed(kind: WarningKind) -> bool {
     clock::now() < GATES[kind as usize].closed_until.load(Ordering::Relaxed)
 }
 
 /// Writes a sentence to stderr, unless one of its kind was written less than [`PAUSE_NS`] ago.
 #[cold]
-pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
+pub(crate) fn warn(kind: WarningKind, text: fmt::Arguments<'_>) {
     if crate::os::sim::is_here() {
         return;
     }

@@ -47,7 +47,7 @@ pub fn wait_bucket_end(bucket: usize) -> Option<u64> {
 
 /// Wait statistics for one reason. Times are in ticks.
 #[derive(Default)]
-pub(crate) struct WaitRow {
+pub(crate) struct WaitCounters {
     pub begun: AtomicU64,
     count: AtomicU64,
     total: AtomicU64,
@@ -58,7 +58,7 @@ pub(crate) struct WaitRow {
     buckets: [AtomicU64; WAIT_BUCKETS],
 }
 
-/// A snapshot of a [`WaitRow`], or a sum of several.
+/// A snapshot of a [`WaitCounters`], or a sum of several.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct WaitSum {
     pub begun: u64,
@@ -70,7 +70,7 @@ pub(crate) struct WaitSum {
     pub buckets: [u64; WAIT_BUCKETS],
 }
 
-impl WaitRow {
+impl WaitCounters {
     /// Counts a wait that has ended. Only the baton's holder calls this.
     #[inline]
     pub fn ended(&self, total: u64, signal: u64) {
@@ -125,19 +125,19 @@ impl WaitSum {
 
 /// Wait statistics of one scheduler, with a row for each reason.
 pub(crate) struct WaitTable {
-    rows: Box<[WaitRow]>,
+    rows: Box<[WaitCounters]>,
     /// A copy of the rows at the last reset; empty before the first.
     before: Lock<Vec<WaitSum>>,
 }
 
 impl WaitTable {
     pub fn new() -> WaitTable {
-        let rows = (0..REASONS_MAX).map(|_| WaitRow::default()).collect();
+        let rows = (0..REASONS_MAX).map(|_| WaitCounters::default()).collect();
         WaitTable { rows, before: Lock::default() }
     }
 
     #[inline]
-    pub fn row(&self, reason: WaitReason) -> &WaitRow {
+    pub fn row(&self, reason: WaitReason) -> &WaitCounters {
         &self.rows[reason.index()]
     }
 
@@ -154,7 +154,7 @@ impl WaitTable {
     /// Makes all later reads count from now on.
     pub fn reset(&self) {
         let mut before = self.before.lock();
-        *before = self.rows.iter().map(WaitRow::read).collect();
+        *before = self.rows.iter().map(WaitCounters::read).collect();
         self.rows.iter().for_each(|row| row.max.store(0, Ordering::Relaxed));
     }
 }

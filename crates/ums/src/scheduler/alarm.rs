@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::{Scheduler, here};
 use crate::os::asleep::Asleep;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::os::lock::Lock;
 use crate::record::frame::callers_of;
 use crate::scheduler::request::{RequestId, UserId};
@@ -26,7 +26,7 @@ static LISTENS_FROM: AtomicU64 = AtomicU64::new(NOBODY);
 static ASLEEP: Asleep = Asleep::new();
 #[cfg(loom)] // Its atomics are made at run time.
 static ASLEEP: LazyLock<Asleep> = LazyLock::new(Asleep::new);
-static EVENT: LazyLock<Event> = LazyLock::new(Event::new);
+static EVENT: LazyLock<ThreadEvent> = LazyLock::new(ThreadEvent::new);
 static NOTES: Lock<Vec<Note>> = Lock::new(Vec::new());
 
 /// The argument of [`listen`] when the monitor ends.

@@ -11,14 +11,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Core, Options, Scheduler, Seat, WorkerKind, contain, contexts, set_here};
+use super::{
+    Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind, contain, contexts, set_here,
+};
 use crate::os::entry::{self, outside};
-use crate::os::linux::open::{self, Owner};
-use crate::os::threads::{self, JoinHandle, Promise};
+use crate::os::linux::open::{self, DriverThreads};
+use crate::os::threads::{self, Promise, ThreadHandle};
 use crate::os::{self, clock};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
-use crate::record::report::{self, Kind};
+use crate::record::report::{self, WarningKind};
 use crate::scheduler::Peers;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
@@ -32,9 +34,9 @@ const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
 /// Starts a scheduler on a thread of its own, which becomes the standby. Returns both.
 pub(crate) fn start(
     index: usize,
-    options: Options,
+    options: SchedulerOptions,
     peers: Arc<Peers>,
-) -> std::io::Result<(Arc<Scheduler>, JoinHandle)> {
+) -> std::io::Result<(Arc<Scheduler>, ThreadHandle)> {
     crate::scheduler::debugger::be_found();
     let (tell, told) = Promise::new();
     let name = format!("ums-{}", options.name);
@@ -42,9 +44,9 @@ pub(crate) fn start(
         // The driver is opened here, because a ring belongs to one thread (rule 1).
         let carried = contexts::are_carried(&options);
         let owner = match options.kind {
-            _ if carried => Owner::ManyThreads,
-            WorkerKind::Fiber | WorkerKind::OwnContext => Owner::OneThread,
-            WorkerKind::Thread => Owner::ManyThreads,
+            _ if carried => DriverThreads::ManyThreads,
+            WorkerKind::Fiber | WorkerKind::OwnContext => DriverThreads::OneThread,
+            WorkerKind::Thread => DriverThreads::ManyThreads,
         };
         let scheduler = match open::open(options.io, owner) {
             Ok(driver) => Scheduler::new(index, options, peers, driver),
@@ -160,18 +162,18 @@ impl Scheduler {
         let id = core.workers.next_id();
         let waiter = Waiter::take(Some(self.inbox), id);
         let name = format!("ums-{}/{id}", self.name());
-        let seat = match self.options.kind {
+        let execution = match self.options.kind {
             WorkerKind::Fiber => self.fiber_seat(core, id, waiter, &name),
             WorkerKind::OwnContext => self.own_seat(id, waiter, name),
             WorkerKind::Thread => self.thread_seat(id, waiter, name),
         };
-        let seat = match seat {
-            Ok(seat) => seat,
+        let execution = match execution {
+            Ok(execution) => execution,
             Err(error) => {
                 waiter.give_back();
                 if core.create_again == 0 {
                     self.warn(
-                        Kind::NoWorker,
+                        WarningKind::NoWorker,
                         format_args!(
                             "scheduler '{}' could not create a worker: {error}",
                             self.name()
@@ -183,7 +185,7 @@ impl Scheduler {
                 return None;
             }
         };
-        let added = core.workers.add(waiter, seat, clock::ticks());
+        let added = core.workers.add(waiter, execution, clock::ticks());
         debug_assert_eq!(added, id);
         core.create_again = 0;
         self.made_one(core);
@@ -199,11 +201,13 @@ impl Scheduler {
         id: WorkerId,
         waiter: &'static Waiter,
         name: &str,
-    ) -> std::io::Result<Seat> {
+    ) -> std::io::Result<ExecutionContext> {
         core.make_fiber(waiter, name, move |suspender| {
             let scheduler = super::here().expect("a fiber is resumed by its host thread");
             scheduler.with(|core| {
-                if let Some(Seat::Fiber(_, way_out)) = &mut core.workers.get(id).seat {
+                if let Some(ExecutionContext::Fiber(_, way_out)) =
+                    &mut core.workers.get(id).execution
+                {
                     *way_out = Some(suspender);
                 }
             });
@@ -238,7 +242,7 @@ impl Scheduler {
         id: WorkerId,
         waiter: &'static Waiter,
         name: String,
-    ) -> std::io::Result<Seat> {
+    ) -> std::io::Result<ExecutionContext> {
         let scheduler = self.arc();
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
@@ -257,7 +261,7 @@ impl Scheduler {
             entry::enter_by(None);
             waiter.give_back();
         })?;
-        Ok(Seat::Thread(Some(thread)))
+        Ok(ExecutionContext::Thread(Some(thread)))
     }
 
     /// The main loop of a worker of any kind. Returns when the worker was retired.
@@ -344,7 +348,7 @@ impl Scheduler {
         {
             let name = self.name();
             let text = format_args!("scheduler '{name}' could not be pinned to CPU {cpu}: {error}");
-            self.warn(Kind::Setup, text);
+            self.warn(WarningKind::Setup, text);
         }
         let nice = self.options.nice;
         if nice != 0
@@ -353,7 +357,7 @@ impl Scheduler {
             let name = self.name();
             let text =
                 format_args!("scheduler '{name}' could not be given nice value {nice}: {error}");
-            self.warn(Kind::Setup, text);
+            self.warn(WarningKind::Setup, text);
         }
     }
 }

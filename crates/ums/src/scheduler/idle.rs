@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, PeersUnnotified, Scheduler, Seat, WorkerKind};
+use super::{Core, ExecutionContext, PeersUnnotified, Scheduler, WorkerKind};
 use crate::os::clock;
 use crate::os::planted::{self, Bug};
 use crate::os::threads::point;
@@ -193,14 +193,14 @@ impl Scheduler {
             return self.switch_to(victim);
         }
         // Its thread sees Retired, gives its waiter back and ends without touching the core.
-        let (waiter, seat) = self.with(|core| core.workers.remove(victim));
-        let handle = match seat {
-            Seat::Thread(handle) => {
+        let (waiter, execution) = self.with(|core| core.workers.remove(victim));
+        let handle = match execution {
+            ExecutionContext::Thread(handle) => {
                 waiter.event.set();
                 handle
             }
-            Seat::Own(own) => Some(own.end()),
-            Seat::Fiber(..) => None,
+            ExecutionContext::Own(own) => Some(own.end()),
+            ExecutionContext::Fiber(..) => None,
         };
         self.graves.lock().extend(handle);
     }

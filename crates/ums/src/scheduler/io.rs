@@ -84,5 +84,5 @@ pub(crate) enum Submission {
     /// It has completed; no wait is necessary.
     Done(i32),
     /// The request under this token has completed; the submitter runs its routine now.
-    Call(u64, crate::scheduler::lists::io_list::Routine, i32),
+    Call(u64, crate::scheduler::lists::io_list::CompletionRoutine, i32),
 }

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use super::{Core, Scheduler};
 use crate::os::clock;
 use crate::os::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS, STANDSTILL_TOLD_NS};
-use crate::record::report::Kind;
+use crate::record::report::WarningKind;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 
 impl Scheduler {
@@ -122,7 +122,7 @@ impl Scheduler {
         };
         core.standstill.told = true;
         self.warn(
-            Kind::WorkerLimit,
+            WarningKind::WorkerLimit,
             format_args!(
                 "scheduler '{}' has the {count} workers that {short} leaves room for, and further \
                  requests wait: raise that, or let fewer requests wait at once",
@@ -138,7 +138,7 @@ impl Scheduler {
         }
         self.standstill_told.store(true, Ordering::Relaxed);
         self.warn(
-            Kind::Standstill,
+            WarningKind::Standstill,
             format_args!(
                 "scheduler '{}' stands still: each of its {count} workers waits, no wait has ended \
                  for a second, and requests wait in its queue: {}. Leave max_workers out or raise \

@@ -66,13 +66,14 @@ pub(crate) use here::{Here, here, here_from_outside};
 pub(crate) use host::start;
 pub(crate) use io::Submission;
 pub use options::WorkerKind;
-pub(crate) use options::{Options, WorkerLimit};
+pub(crate) use options::{SchedulerOptions, WorkerLimit};
 pub(crate) use park::Frozen;
 pub use preempt::Coupled;
 pub(crate) use preempt::{couple, go_preemptive, run_on, short_call};
 use state::{AWAY, WORKER};
 pub(crate) use state::{
-    Core, HAS_BEGUN, Peers, PeersUnnotified, Scheduler, Seat, Timed, away, contain, set_here,
+    Core, ExecutionContext, HAS_BEGUN, Peers, PeersUnnotified, Scheduler, Timed, away, contain,
+    set_here,
 };
 
 pub(crate) use wake::ready;

@@ -28,7 +28,7 @@ pub(crate) struct WorkerLimit {
 
 /// How a scheduler is made.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct SchedulerOptions {
     pub name: String,
     pub kind: WorkerKind,
     pub visible: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Options {
     pub warnings: bool,
 }
 
-impl Options {
+impl SchedulerOptions {
     /// Stacks for fiber workers.
     pub(super) fn stacks(&self) -> StackPool {
         StackPool::new(fiber::StackConfig {

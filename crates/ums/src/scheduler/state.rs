@@ -16,22 +16,22 @@ use fiber::{Fiber, StackPool, Suspender};
 
 use super::blocks::Detection;
 use super::contexts::{Hosting, Own, Switching};
-use super::options::{Options, WorkerKind};
+use super::options::{SchedulerOptions, WorkerKind};
 use crate::os::asleep::IdleMask;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::driver::{Done, Driver};
 use crate::os::entry;
 use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
-use crate::os::threads::JoinHandle;
+use crate::os::threads::ThreadHandle;
 use crate::record::counters::{Counters, set};
-use crate::record::event_ring::{Ring, RingEvent};
+use crate::record::event_ring::{EventRing, RingEvent};
 use crate::record::report;
 use crate::record::wait_stats::WaitTable;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::fairness::Fairness;
 use crate::scheduler::lists::io_board::IoBoard;
-use crate::scheduler::lists::io_list::{IoList, IoResult, Routine};
+use crate::scheduler::lists::io_list::{CompletionRoutine, IoList, IoResult};
 use crate::scheduler::lists::timer_list::TimerList;
 use crate::scheduler::lists::worker_list::{STANDBY, Workers};
 use crate::scheduler::work_queue::WorkQueue;
@@ -43,7 +43,7 @@ pub(crate) struct Scheduler {
     pub(super) me: Weak<Scheduler>,
     /// Its number in the node; hidden schedulers follow the visible ones.
     pub index: usize,
-    pub options: Options,
+    pub options: SchedulerOptions,
     pub inbox: &'static Inbox,
     pub queue: WorkQueue,
     pub counters: Counters,
@@ -51,7 +51,7 @@ pub(crate) struct Scheduler {
     /// What is on the I/O list, for views.
     pub pending: Arc<IoBoard>,
     /// Its last events, if they are recorded.
-    pub ring: Option<&'static Ring>,
+    pub ring: Option<&'static EventRing>,
     /// Requests that are queued, runnable, running or waiting.
     pub load: AtomicUsize,
     /// Users that belong to this scheduler.
@@ -76,7 +76,7 @@ pub(crate) struct Scheduler {
     /// For thread workers, the waiter whose thread has the baton.
     pub(super) holder: AtomicRef<Waiter>,
     /// Threads that have ended or are ending, to be joined.
-    pub(super) graves: Lock<Vec<JoinHandle>>,
+    pub(super) graves: Lock<Vec<ThreadHandle>>,
     pub(super) busy: AtomicBool,
     /// Whether its current worker sleeps because another thread does not release a short lock.
     pub(crate) stuck_on_short_lock: AtomicBool,
@@ -113,9 +113,9 @@ pub(crate) const HAS_BEGUN: &str =
     "a caller that has begun to wait must not wait for anything else, yield or leave its scheduler";
 
 /// How a worker is made to run.
-pub(crate) enum Seat {
+pub(crate) enum ExecutionContext {
     /// A thread, which waits on the waiter's event.
-    Thread(Option<JoinHandle>),
+    Thread(Option<ThreadHandle>),
     /// A fiber, which the host thread resumes. It is boxed and reached through a raw pointer while
     /// it runs, so that the table of workers may move meanwhile. The suspender, by which the fiber
     /// leaves its stack, exists once the fiber has started.
@@ -136,7 +136,7 @@ pub(crate) enum Timed {
 
 /// The part of a scheduler that only the baton's holder touches.
 pub(crate) struct Core {
-    pub workers: Workers<Seat>,
+    pub workers: Workers<ExecutionContext>,
     /// Chooses which of the ready workers and requests is next.
     pub fairness: Fairness,
     pub timers: TimerList<Timed>,
@@ -146,7 +146,7 @@ pub(crate) struct Core {
     pub driver: Box<dyn Driver>,
     pub io: IoList,
     pub board: Arc<IoBoard>,
-    pub ring: Option<&'static Ring>,
+    pub ring: Option<&'static EventRing>,
     /// The scheduler's number.
     pub number: u32,
     /// The worker that holds the baton.
@@ -166,7 +166,7 @@ pub(crate) struct Core {
     /// Completions that the driver has delivered and no turn has handled yet.
     pub done: Vec<Done>,
     /// Routines of completed requests, to be run while the lists are not borrowed.
-    pub routines: VecDeque<(Routine, IoResult)>,
+    pub routines: VecDeque<(CompletionRoutine, IoResult)>,
     /// The time before which no worker is created, because the last attempt has failed; 0
     /// otherwise.
     pub create_again: u64,
@@ -258,10 +258,10 @@ pub(crate) fn contain(call: impl FnOnce()) -> bool {
 impl Core {
     fn new(
         number: u32,
-        options: &Options,
+        options: &SchedulerOptions,
         driver: Box<dyn Driver>,
         board: Arc<IoBoard>,
-        ring: Option<&'static Ring>,
+        ring: Option<&'static EventRing>,
         standby: &'static Waiter,
     ) -> Core {
         Core {
@@ -316,7 +316,7 @@ impl Scheduler {
     /// Builds a scheduler that no thread runs yet.
     pub(crate) fn new(
         index: usize,
-        options: Options,
+        options: SchedulerOptions,
         peers: Arc<Peers>,
         driver: Box<dyn Driver>,
     ) -> Arc<Scheduler> {
@@ -324,7 +324,7 @@ impl Scheduler {
         let driver_text = driver.describe();
         let standby = Waiter::take(Some(inbox), STANDBY);
         let pending = Arc::new(IoBoard::default());
-        let ring = options.ring.then(|| Ring::take(index as u32));
+        let ring = options.ring.then(|| EventRing::take(index as u32));
         inbox.number.store(index as u32, Ordering::Relaxed);
         let core = Core::new(index as u32, &options, driver, pending.clone(), ring, standby);
         Arc::new_cyclic(|me| Scheduler {
@@ -470,7 +470,7 @@ impl Scheduler {
 
     /// Writes a sentence to stderr, unless the node was told to write none; see [`report::warn`].
     #[cold]
-    pub(crate) fn warn(&self, kind: report::Kind, text: std::fmt::Arguments<'_>) {
+    pub(crate) fn warn(&self, kind: report::WarningKind, text: std::fmt::Arguments<'_>) {
         if self.options.warnings {
             report::warn(kind, text);
         }

@@ -39,7 +39,7 @@ impl Scheduler {
         // The thread that opened a ring must close it (rule 1). That is this thread, but the last
         // owner of this scheduler may be on any other. So the driver is replaced here by one
         // without a ring. If there is no descriptor left for that, the driver stays.
-        if let Ok(stand_in) = open::open_as(open::Choice::Sync, open::Owner::ManyThreads) {
+        if let Ok(stand_in) = open::open_as(open::Choice::Sync, open::DriverThreads::ManyThreads) {
             let ring = self.with(|core| std::mem::replace(&mut core.driver, stand_in));
             drop(ring);
         }

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use fiber::{Fiber, Resume, Suspender};
 
 use super::contexts::Pass;
-use super::{Core, Scheduler, Seat, WorkerKind};
+use super::{Core, ExecutionContext, Scheduler, WorkerKind};
 use crate::os::planted::{self, Bug};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
@@ -67,7 +67,8 @@ impl Scheduler {
             return false;
         }
         // SAFETY: Home: this is the host thread's root, the only place that resumes, and the
-        // pointer comes from the seat of a living worker. No borrow of the core is alive.
+        // pointer comes from the execution context of a living worker. No borrow of the core is
+        // alive.
         if unsafe { (*fiber).resume() } == Resume::Finished {
             self.bury_current();
         }
@@ -76,14 +77,14 @@ impl Scheduler {
 
     #[cold]
     fn bury_current(&self) {
-        let (waiter, seat) = self.with(|core| {
+        let (waiter, execution) = self.with(|core| {
             let id = core.current;
             core.current = STANDBY;
             core.fiber = std::ptr::null_mut();
             core.workers.remove(id)
         });
         waiter.give_back();
-        let Seat::Fiber(fiber, _) = seat else { return };
+        let ExecutionContext::Fiber(fiber, _) = execution else { return };
         // SAFETY: Home: the fiber has finished and its worker is removed, so this is the only
         // pointer to what `make_fiber` boxed.
         let stack = unsafe { Box::from_raw(fiber) }.into_stack();
@@ -189,7 +190,7 @@ impl Core {
         waiter: &'static Waiter,
         name: &str,
         main: impl FnOnce(Suspender) + 'static,
-    ) -> std::io::Result<Seat> {
+    ) -> std::io::Result<ExecutionContext> {
         let pool = self.stacks.as_mut().expect("a fiber scheduler has stacks");
         let stack = pool.take().map_err(std::io::Error::other)?;
         waiter.record.view.stack_is(stack.range());
@@ -199,13 +200,13 @@ impl Core {
         }
         let fiber = Box::new(Fiber::new(stack, name, main));
         waiter.record.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
-        Ok(Seat::Fiber(Box::into_raw(fiber), None))
+        Ok(ExecutionContext::Fiber(Box::into_raw(fiber), None))
     }
 
     #[inline]
     fn way_out_of(&mut self, id: WorkerId) -> Option<Suspender> {
-        match self.workers.get(id).seat {
-            Some(Seat::Fiber(_, suspender)) => suspender,
+        match self.workers.get(id).execution {
+            Some(ExecutionContext::Fiber(_, suspender)) => suspender,
             _ => None,
         }
     }
@@ -217,8 +218,8 @@ impl Core {
         self.record(RingEvent::Switch, to, 0);
         let worker = self.workers.get(to);
         add(&worker.waiter.record.view.switches, 1);
-        self.fiber = match worker.seat {
-            Some(Seat::Fiber(fiber, _)) => fiber,
+        self.fiber = match worker.execution {
+            Some(ExecutionContext::Fiber(fiber, _)) => fiber,
             _ => std::ptr::null_mut(),
         };
     }

@@ -15,7 +15,7 @@ use crate::os::threads::point;
 use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
-use crate::scheduler::lists::io_list::{IoResult, Routine};
+use crate::scheduler::lists::io_list::{CompletionRoutine, IoResult};
 use crate::scheduler::lists::worker_list::State;
 
 /// The limit for completion routines that run inside one another.
@@ -134,7 +134,7 @@ impl Scheduler {
 
     /// Runs a completion routine while the lists are not borrowed, because the routine may enqueue
     /// requests and submit I/O. It must not wait.
-    pub(crate) fn run_routine(&self, routine: Routine, result: IoResult) {
+    pub(crate) fn run_routine(&self, routine: CompletionRoutine, result: IoResult) {
         add(&self.counters.routines, 1);
         self.in_a_turn(move || routine(result));
     }
@@ -142,7 +142,7 @@ impl Scheduler {
     /// Runs the completion routine of a request that completed when it was submitted. If so many
     /// routines run inside one another that a longer chain could exhaust the stack, queues the
     /// routine for the next `look` instead, and returns false.
-    pub(crate) fn run_or_put_aside(&self, routine: Routine, result: IoResult) -> bool {
+    pub(crate) fn run_or_put_aside(&self, routine: CompletionRoutine, result: IoResult) -> bool {
         let now = self.routines_running() < NESTED_MAX;
         if now {
             self.run_routine(routine, result);

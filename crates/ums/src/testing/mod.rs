@@ -16,7 +16,7 @@ use crate::os::short_lock::ShortLock;
 use crate::record::counters::SchedulerCounters;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::worker_list::{State, Workers};
-use crate::scheduler::lists::{List, NOBODY};
+use crate::scheduler::lists::{ListEnds, NOBODY};
 use crate::scheduler::{Scheduler, here};
 use crate::wait::Waiter;
 
@@ -47,7 +47,7 @@ pub struct Lists {
 
 /// A scheduler, read from outside.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct SchedulerSnapshot {
     /// Its counters.
     pub counters: SchedulerCounters,
     /// Number of requests without a worker.
@@ -57,12 +57,12 @@ pub struct View {
     /// Its share of the maximum number of workers.
     pub workers_max: usize,
     /// Its workers, in the order of creation.
-    pub workers: Vec<Seen>,
+    pub workers: Vec<WorkerSnapshot>,
 }
 
 /// A worker, read from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct WorkerSnapshot {
     /// Its number on its scheduler.
     pub id: u32,
     /// Its state.
@@ -104,7 +104,7 @@ pub fn lists() -> Lists {
 }
 
 /// Returns the workers' numbers on a list, front to back.
-pub(crate) fn on<S>(list: List, workers: &mut Workers<S>) -> Vec<u32> {
+pub(crate) fn on<S>(list: ListEnds, workers: &mut Workers<S>) -> Vec<u32> {
     let (mut at, mut out) = (list.head, Vec::new());
     while at != NOBODY {
         out.push(at);
@@ -143,7 +143,7 @@ pub fn ticks() -> u64 {
 ///
 /// # Panics
 /// On a plain thread.
-pub fn workers() -> Vec<Seen> {
+pub fn workers() -> Vec<WorkerSnapshot> {
     seen(&here().expect("only a worker has a scheduler"))
 }
 
@@ -152,9 +152,9 @@ pub fn workers() -> Vec<Seen> {
 ///
 /// # Panics
 /// If there is no scheduler with this number.
-pub fn scheduler(node: &Node, index: usize) -> View {
+pub fn scheduler(node: &Node, index: usize) -> SchedulerSnapshot {
     let scheduler = &node.inner.all()[index];
-    View {
+    SchedulerSnapshot {
         counters: scheduler.counters.read(),
         queued: scheduler.queue.len(),
         load: scheduler.load.load(Ordering::Relaxed),
@@ -163,13 +163,13 @@ pub fn scheduler(node: &Node, index: usize) -> View {
     }
 }
 
-fn seen(scheduler: &Scheduler) -> Vec<Seen> {
+fn seen(scheduler: &Scheduler) -> Vec<WorkerSnapshot> {
     scheduler.left_over().into_iter().map(see).collect()
 }
 
-fn see(waiter: &'static Waiter) -> Seen {
+fn see(waiter: &'static Waiter) -> WorkerSnapshot {
     let view = &waiter.record.view;
-    Seen {
+    WorkerSnapshot {
         id: waiter.worker.load(Ordering::Relaxed),
         state: State::from_number(view.state.load(Ordering::Relaxed)),
         request: view.request.load(Ordering::Relaxed),
@@ -181,14 +181,14 @@ fn see(waiter: &'static Waiter) -> Seen {
     }
 }
 
-pub use crate::os::faulty::Faults;
+pub use crate::os::faulty::DriverFaults;
 pub use crate::os::planted;
 
 /// While this exists, drivers of new schedulers have these faults.
 pub struct Injected(());
 
 /// Injects faults into the I/O drivers of all schedulers that this process creates from now on.
-pub fn inject(faults: Faults) -> Injected {
+pub fn inject(faults: DriverFaults) -> Injected {
     crate::os::faulty::install(Some(faults));
     Injected(())
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::entry::Entry;
-use crate::record::spans::Slot;
+use crate::record::spans::WorkerSpans;
 use crate::record::wait_stats::RequestWaits;
 use crate::watch::Watched;
 use crate::watch::lending::Lending;
@@ -31,9 +31,9 @@ pub(crate) struct WorkerRecord {
     /// watched.
     watched: AtomicRef<Watched>,
     /// What views show of the worker.
-    pub(crate) view: View,
+    pub(crate) view: WorkerStatus,
     /// What a collector of `tracing` spans gets of the worker.
-    pub(crate) spans: Slot,
+    pub(crate) spans: WorkerSpans,
 }
 
 impl WorkerRecord {
@@ -45,8 +45,8 @@ impl WorkerRecord {
             entry: Entry::new(),
             io: atomic::AtomicU64::new(0),
             watched: AtomicRef::new(),
-            view: View::new(),
-            spans: Slot::new(),
+            view: WorkerStatus::new(),
+            spans: WorkerSpans::new(),
         }
     }
 
@@ -71,7 +71,7 @@ impl WorkerRecord {
 }
 
 /// What views show of a worker: written by its scheduler's current worker, read by any thread.
-pub(crate) struct View {
+pub(crate) struct WorkerStatus {
     /// The worker's state, one of the states of the worker list, as a number.
     pub state: AtomicU8,
     /// The work request it runs; 0 for none.
@@ -101,9 +101,9 @@ pub(crate) struct View {
     pub saved_at: AtomicUsize,
 }
 
-impl View {
-    fn new() -> View {
-        View {
+impl WorkerStatus {
+    fn new() -> WorkerStatus {
+        WorkerStatus {
             state: AtomicU8::new(0),
             request: AtomicU64::new(0),
             user: AtomicU64::new(0),
@@ -150,7 +150,7 @@ impl View {
     }
 
     fn reset(&self) {
-        let View { state, request, user, requests_done, switches, thread, .. } = self;
+        let WorkerStatus { state, request, user, requests_done, switches, thread, .. } = self;
         state.store(0, Ordering::Relaxed);
         thread.store(0, Ordering::Relaxed);
         self.stack_top.store(0, Ordering::Relaxed);

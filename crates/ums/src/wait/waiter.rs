@@ -22,7 +22,7 @@ use crate::os::asleep::Asleep;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::driver::Waker;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::os::lock::Lock;
 use crate::os::pool::{Member, Pool, Pooled};
 use crate::os::short_lock::ShortLock;
@@ -94,7 +94,7 @@ pub(crate) struct Waiter {
     /// The link of the inbox that the waiter is passing through.
     pub(crate) next: AtomicPtr<Waiter>,
     /// The event that the waiter's thread waits on. Fibers do not use it.
-    pub(crate) event: Event,
+    pub(crate) event: ThreadEvent,
     /// Set by the canceller of the work request that this waiter runs.
     pub(crate) cancelled: AtomicBool,
     pub(super) cancellable: AtomicBool,
@@ -256,7 +256,7 @@ impl Waiter {
             home: AtomicRef::new(),
             worker: AtomicU32::new(0),
             next: AtomicPtr::new(null_mut()),
-            event: Event::new(),
+            event: ThreadEvent::new(),
             cancelled: AtomicBool::new(false),
             cancellable: AtomicBool::new(false),
             reason: AtomicU16::new(0),

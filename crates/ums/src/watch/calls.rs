@@ -44,9 +44,9 @@ use super::hosted;
 use super::interrupted::Interrupted;
 use super::means::Blocks;
 use super::signals;
-use super::state::Seen;
+use super::state::BlockedCall;
 use super::thread::{gate_handler, me};
-use crate::os::linux::handlers::Frame;
+use crate::os::linux::handlers::SignalFrame;
 
 /// Returns whether the calling thread is watched.
 pub fn is_watched() -> bool {
@@ -133,7 +133,7 @@ pub(super) fn is_in_user_code() -> bool {
 
 /// Does for a worker of a scheduler what [`super::Watched::poked`] does for a watched thread.
 /// Called in the handler of a poke that interrupted user code.
-pub(super) fn poked(frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
+pub(super) fn poked(frame: &mut SignalFrame<'_>, seen: Option<BlockedCall>, ends: bool) {
     // If the thread may not leave its host, the call is left as it was interrupted. If it were made
     // here, inside the handler, pokes could interrupt it here again and again.
     let Some(handler) = HANDLER.get().filter(|handler| handler.may_leave()) else { return };
@@ -147,7 +147,7 @@ pub(super) fn poked(frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
 
 /// As [`poked`], for a thread that was seen blocked in a page fault. The signal has ended the wait,
 /// and the thread will execute the instruction at `pc` again.
-pub(super) fn poked_in_fault(frame: &mut Frame<'_>, pc: u64) {
+pub(super) fn poked_in_fault(frame: &mut SignalFrame<'_>, pc: u64) {
     let Some(handler) = HANDLER.get() else { return };
     if hosted::is_next(frame, pc) && handler.step_out() {
         signals::let_traps_in();

@@ -42,7 +42,7 @@ use context::Context;
 use super::signals;
 use super::state::{self, StateFile, Waits};
 use super::taking::Taking;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 
 /// The number of carriers of a scheduler. One carries; if all the others are blocked, the next
 /// block holds up the scheduler. A spare carrier is a sleeping thread.
@@ -59,7 +59,7 @@ pub(crate) struct Carrier {
     pub own: AtomicPtr<Context>,
     /// The event that the carrier sleeps on while it is spare. After it is set, the carrier takes
     /// the scheduler over, or ends.
-    pub go: Event,
+    pub go: ThreadEvent,
     /// It is spare: it sleeps, or is about to.
     pub spare: AtomicBool,
     pub state: StateFile,
@@ -81,7 +81,7 @@ impl Carriers {
             taking: Taking::new(),
             thread: AtomicI32::new(0),
             own: AtomicPtr::new(std::ptr::null_mut()),
-            go: Event::new(),
+            go: ThreadEvent::new(),
             spare: AtomicBool::new(false),
             state: StateFile::new(),
         };

@@ -51,10 +51,10 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use super::carriers::{Carrier, Carriers};
 use super::interrupted::Interrupted;
 use super::means::Blocks;
-use super::state::Seen;
+use super::state::BlockedCall;
 use super::thread::{Watched, gate_handler};
 use crate::os::entry;
-use crate::os::linux::handlers::Frame;
+use crate::os::linux::handlers::SignalFrame;
 
 impl Watched {
     /// Called by the thread itself, inside the library: from now on it runs on this kernel thread,
@@ -106,7 +106,12 @@ impl Watched {
     /// was asked to, and otherwise makes the interrupted call on its own kernel thread. `seen` is
     /// the call in which the host was seen blocked. `ends` is true if another signal has
     /// interrupted the call too, and the call must end with `EINTR`.
-    pub(super) fn poked(&'static self, frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
+    pub(super) fn poked(
+        &'static self,
+        frame: &mut SignalFrame<'_>,
+        seen: Option<BlockedCall>,
+        ends: bool,
+    ) {
         self.stop_on_host();
         if !self.is_hosted() || entry::is_inside() || !gate_handler().may_leave_host() {
             return;
@@ -139,18 +144,18 @@ pub(super) fn arrive() -> Option<&'static Carrier> {
 }
 
 /// Returns whether the interrupted thread will continue at this address.
-pub(super) fn is_next(frame: &Frame<'_>, pc: u64) -> bool {
+pub(super) fn is_next(frame: &SignalFrame<'_>, pc: u64) -> bool {
     frame.pc() == pc
 }
 
 /// Makes the interrupted thread trap after its next instruction.
-pub(super) fn step(frame: &mut Frame<'_>) {
+pub(super) fn step(frame: &mut SignalFrame<'_>) {
     STEPS.set(true);
     trap_flag(frame, true);
 }
 
 /// Returns whether the calling thread has executed its one instruction. Ends the single-stepping.
-pub(super) fn has_stepped(frame: &mut Frame<'_>) -> bool {
+pub(super) fn has_stepped(frame: &mut SignalFrame<'_>) -> bool {
     let so = STEPS.replace(false);
     if so {
         trap_flag(frame, false);
@@ -159,7 +164,7 @@ pub(super) fn has_stepped(frame: &mut Frame<'_>) -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn trap_flag(frame: &mut Frame<'_>, on: bool) {
+fn trap_flag(frame: &mut SignalFrame<'_>, on: bool) {
     const TRAP_FLAG: i64 = 1 << 8;
     let flags = &mut frame.context().uc_mcontext.gregs[libc::REG_EFL as usize];
     *flags = (*flags & !TRAP_FLAG) | if on { TRAP_FLAG } else { 0 };
@@ -167,7 +172,7 @@ fn trap_flag(frame: &mut Frame<'_>, on: bool) {
 
 /// There are no carriers on other processors.
 #[cfg(not(target_arch = "x86_64"))]
-fn trap_flag(_: &mut Frame<'_>, _: bool) {}
+fn trap_flag(_: &mut SignalFrame<'_>, _: bool) {}
 
 /// Counts the pokes of one block. A worker that cannot leave its host where it is must not be
 /// interrupted without limit, because the call that it makes again and again would never end.

@@ -31,11 +31,11 @@
 
 #![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
 
-use super::state::Seen;
+use super::state::BlockedCall;
 use super::state::Waits;
 #[cfg(target_arch = "x86_64")]
 use super::state::fingerprint;
-use crate::os::linux::handlers::Frame;
+use crate::os::linux::handlers::SignalFrame;
 
 /// A system call that a signal has interrupted, and that may be made again.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ fn again_with_any_arguments(number: i64) -> Option<Again> {
 impl Interrupted {
     /// Finds the call in the frame of a handler, by the rules at the head of this file. `seen` is
     /// the call in which the thread was seen blocked.
-    pub fn find(frame: &mut Frame<'_>, seen: Option<Seen>) -> Option<Interrupted> {
+    pub fn find(frame: &mut SignalFrame<'_>, seen: Option<BlockedCall>) -> Option<Interrupted> {
         let (is_next, told) = (is_call_next(frame), number_before(frame));
         let pc = frame.pc();
         let r = &frame.context().uc_mcontext.gregs;
@@ -232,7 +232,7 @@ impl Interrupted {
     }
 
     /// Changes the frame of the handler so that the program sees the call return this result.
-    pub fn is_over(&self, frame: &mut Frame<'_>, result: i64) {
+    pub fn is_over(&self, frame: &mut SignalFrame<'_>, result: i64) {
         let registers = &mut frame.context().uc_mcontext.gregs;
         registers[libc::REG_RIP as usize] = self.after as i64;
         registers[libc::REG_RAX as usize] = result;
@@ -246,7 +246,7 @@ pub(super) const CALL_LENGTH: u64 = 2;
 /// Returns whether the next instruction of the interrupted thread is a `syscall`. The instruction
 /// may cross the boundary of two pages.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn is_call_next(frame: &Frame<'_>) -> bool {
+pub(super) fn is_call_next(frame: &SignalFrame<'_>) -> bool {
     let byte = |n: u64| {
         let at = frame.pc();
         // SAFETY: Loaded: the thread continues at this address, so an instruction is there. The
@@ -260,7 +260,7 @@ pub(super) fn is_call_next(frame: &Frame<'_>) -> bool {
 /// Returns the number of the call that the interrupted thread made just before its next
 /// instruction, if the code is `mov eax, number; syscall`.
 #[cfg(target_arch = "x86_64")]
-fn number_before(frame: &Frame<'_>) -> Option<i64> {
+fn number_before(frame: &SignalFrame<'_>) -> Option<i64> {
     let rip = frame.pc();
     /// The length of the two instructions and of the byte before them.
     const LENGTH: u64 = 8;
@@ -280,7 +280,7 @@ fn number_before(frame: &Frame<'_>) -> Option<i64> {
 /// On other processors no thread is hosted.
 #[cfg(not(target_arch = "x86_64"))]
 impl Interrupted {
-    pub fn find(_: &mut Frame<'_>, _: Option<Seen>) -> Option<Interrupted> {
+    pub fn find(_: &mut SignalFrame<'_>, _: Option<BlockedCall>) -> Option<Interrupted> {
         None
     }
 
@@ -288,7 +288,7 @@ impl Interrupted {
         0
     }
 
-    pub fn is_over(&self, _: &mut Frame<'_>, _: i64) {}
+    pub fn is_over(&self, _: &mut SignalFrame<'_>, _: i64) {}
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -47,12 +47,12 @@ impl Case {
 
     /// Returns what is recorded of a thread that is seen blocked in this call, at this case's
     /// address.
-    fn seen_in(&self, number: i64) -> Option<Seen> {
+    fn seen_in(&self, number: i64) -> Option<BlockedCall> {
         let args = self.args.map(|arg| arg as u64);
         Waits { call: Some(number), args, pc: self.pc(), sp: self.sp }.seen()
     }
 
-    fn find(&self, pc: u64, rax: i64, seen: Option<Seen>) -> Option<Interrupted> {
+    fn find(&self, pc: u64, rax: i64, seen: Option<BlockedCall>) -> Option<Interrupted> {
         // SAFETY: Plain Call: all zeros are a valid value of this structure.
         let mut frame: libc::ucontext_t = unsafe { std::mem::zeroed() };
         let registers = &mut frame.uc_mcontext.gregs;
@@ -68,7 +68,7 @@ impl Case {
     }
 
     /// Returns what is found if the call has returned `EINTR`.
-    fn ended(&self, seen: Option<Seen>) -> Option<Interrupted> {
+    fn ended(&self, seen: Option<BlockedCall>) -> Option<Interrupted> {
         self.find(self.pc(), -i64::from(libc::EINTR), seen)
     }
 
@@ -84,10 +84,13 @@ fn info() -> libc::siginfo_t {
 }
 
 /// Returns the frame of a handler that interrupted a thread at an instruction made by the test.
-fn frame_of<'a>(context: &'a mut libc::ucontext_t, info: &'a mut libc::siginfo_t) -> Frame<'a> {
+fn frame_of<'a>(
+    context: &'a mut libc::ucontext_t,
+    info: &'a mut libc::siginfo_t,
+) -> SignalFrame<'a> {
     let context = std::ptr::from_mut(context).cast();
     // SAFETY: Contract: the frame's address is that of an instruction, which the test has made.
-    unsafe { Frame::of(libc::SIGTRAP, info, context) }
+    unsafe { SignalFrame::of(libc::SIGTRAP, info, context) }
 }
 
 /// Returns what is found if a call has returned `EINTR`, and the code gives the same number as the
@@ -134,12 +137,12 @@ fn where_one_instruction_serves_many_calls_only_the_same_wait_is_made_again() {
     for changed in 0..6 {
         let mut other = Case::of(SHARED, case.args);
         other.args[changed] += 1;
-        let seen = seen.map(|seen| Seen { pc: other.pc(), ..seen });
+        let seen = seen.map(|seen| BlockedCall { pc: other.pc(), ..seen });
         assert!(other.ended(seen).is_none(), "another argument: {changed}");
     }
     let mut deeper = Case::of(SHARED, case.args);
     deeper.sp -= 8;
-    let seen = seen.map(|seen| Seen { pc: deeper.pc(), ..seen });
+    let seen = seen.map(|seen| BlockedCall { pc: deeper.pc(), ..seen });
     assert!(deeper.ended(seen).is_none(), "another frame");
 }
 

@@ -54,7 +54,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::os::atomic::AtomicU64;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 
 const NONE: u64 = 0;
 const REJOINED: u64 = 1;
@@ -73,12 +73,12 @@ fn next(now: u64, kind: u64) -> u64 {
 pub(crate) struct Lending {
     word: AtomicU64,
     /// Set when a worker that has asked for its scheduler is saved.
-    pub back: Event,
+    pub back: ThreadEvent,
 }
 
 impl Lending {
     pub fn new() -> Lending {
-        Lending { word: AtomicU64::new(NONE), back: Event::new() }
+        Lending { word: AtomicU64::new(NONE), back: ThreadEvent::new() }
     }
 
     /// W1. Called by a worker that is about to be saved. From then on it may be lent, until it is

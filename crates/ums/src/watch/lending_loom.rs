@@ -26,7 +26,7 @@ enum Without {
 struct World {
     word: Lending,
     saved: AtomicBool,
-    inbox: Event,
+    inbox: ThreadEvent,
     runs: AtomicU32,
 }
 
@@ -80,7 +80,7 @@ fn explore(without: Without, times: u32, lends: u32) {
         let world = Arc::new(World {
             word: Lending::new(),
             saved: AtomicBool::new(false),
-            inbox: Event::new(),
+            inbox: ThreadEvent::new(),
             runs: AtomicU32::new(1),
         });
         let lender = world.clone();

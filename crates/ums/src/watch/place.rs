@@ -31,14 +31,14 @@ use super::means::Mechanism;
 use super::state;
 use super::thread::{PlaceOwner, Seat, Watched};
 use super::watchdog::{self, Subject};
-use super::word::Seen;
+use super::word::WordValue;
 use crate::os::asleep::Asleep;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::os::linux::cpus;
 use crate::os::linux::perf::Last;
 use crate::os::linux::plain;
 use crate::os::lock::Lock;
-use crate::record::report::{self, Kind};
+use crate::record::report::{self, WarningKind};
 
 /// How many looks of the watcher find nothing before it backs off.
 const LOOKS: u32 = 400;
@@ -54,7 +54,7 @@ pub struct Place {
     pub cpu: usize,
     how: Mechanism,
     seat: Seat,
-    bell: Event,
+    bell: ThreadEvent,
     asleep: Asleep,
     stop: AtomicBool,
     watcher: Lock<Option<JoinHandle<()>>>,
@@ -87,7 +87,7 @@ impl Place {
             cpu,
             how,
             seat: Seat::new(owner),
-            bell: Event::new(),
+            bell: ThreadEvent::new(),
             asleep: Asleep::new(),
             stop: AtomicBool::new(false),
             watcher: Lock::new(None),
@@ -214,8 +214,8 @@ impl Place {
         }
     }
 
-    /// Takes the place, if the thread's word is still the one that was seen.
-    fn take(&self, thread: &'static Watched, seen: Seen, in_call: bool) -> Look {
+    /// Takes the place, if its thread is still as it was seen.
+    fn take(&self, thread: &'static Watched, seen: WordValue, in_call: bool) -> Look {
         if !thread.word.revoke(seen) {
             return Look::Runs;
         }
@@ -227,10 +227,9 @@ impl Place {
 
     /// Arms a gate for a thread in user code, and takes its place.
     ///
-    /// Only one caller at a time may do this, because a second one that fails would remove the gate
-    /// of the first. If the word is still `seen` under the lock, no other caller has taken the
-    /// place.
-    fn take_armed(&self, thread: &'static Watched, seen: Seen, head: u64) -> Look {
+    /// One caller at a time: a second one that failed would remove the gate of the first. And under
+    /// the lock the word is what was seen, or the first has succeeded.
+    fn take_armed(&self, thread: &'static Watched, seen: WordValue, head: u64) -> Look {
         let Some(_one) = thread.breakpoint.lock() else { return Look::Runs };
         if thread.word.seen() != seen {
             return Look::Runs;
@@ -249,7 +248,7 @@ impl Place {
     fn watch(&self) {
         if let Err(error) = cpus::pin_to(self.cpu) {
             let text = format_args!("the watcher could not be pinned to CPU {}: {error}", self.cpu);
-            report::warn(Kind::Setup, text);
+            report::warn(WarningKind::Setup, text);
         }
         become_idle_priority();
         let (mut looks, mut nap) = (0, NAP_NS.0);
@@ -321,7 +320,7 @@ fn arm(thread: &Watched, head: u64) -> Option<bool> {
 fn become_idle_priority() {
     if let Err(error) = plain::become_idle_priority() {
         let text = format_args!("a watcher runs as an ordinary thread: {error}");
-        report::warn(Kind::Setup, text);
+        report::warn(WarningKind::Setup, text);
     }
 }
 

@@ -10,8 +10,8 @@
 
 use std::ptr;
 
-use super::state::{Seen, StateFile, Waits};
-use crate::os::linux::handlers::{self, Frame};
+use super::state::{BlockedCall, StateFile, Waits};
+use crate::os::linux::handlers::{self, SignalFrame};
 
 /// The bit of SIGTRAP in a set of signals.
 pub(super) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
@@ -94,20 +94,20 @@ impl Poke {
     }
 }
 
-pub(super) fn is_poke(frame: &Frame<'_>) -> bool {
+pub(super) fn is_poke(frame: &SignalFrame<'_>) -> bool {
     let poke = Poke::of(frame.info());
     poke.code == libc::SI_QUEUE && poke.value == mark()
 }
 
 /// Returns the system call in which the sender of the poke has seen the thread blocked.
-pub(super) fn blocked_in(frame: &Frame<'_>) -> Option<Seen> {
+pub(super) fn blocked_in(frame: &SignalFrame<'_>) -> Option<BlockedCall> {
     let poke = Poke::of(frame.info());
-    (poke.call >= 0).then_some(Seen { number: poke.call.into(), pc: poke.pc, of: poke.of })
+    (poke.call >= 0).then_some(BlockedCall { number: poke.call.into(), pc: poke.pc, of: poke.of })
 }
 
 /// Returns where the thread continues, if the sender of the poke has seen it blocked in a page
 /// fault.
-pub(super) fn fault_at(frame: &Frame<'_>) -> Option<u64> {
+pub(super) fn fault_at(frame: &SignalFrame<'_>) -> Option<u64> {
     let poke = Poke::of(frame.info());
     (poke.call < 0 && poke.pc != 0).then_some(poke.pc)
 }

@@ -34,7 +34,7 @@ pub(crate) struct Waits {
 
 /// The call that a thread was seen blocked in, in the form that a signal's information can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct BlockedCall {
     pub number: i64,
     /// The address at which the thread continues.
     pub pc: u64,
@@ -85,9 +85,9 @@ impl Waits {
     }
 
     /// Returns the call that the thread waits in, if any.
-    pub fn seen(&self) -> Option<Seen> {
+    pub fn seen(&self) -> Option<BlockedCall> {
         let of = fingerprint(self.sp, self.args);
-        self.call.map(|number| Seen { number, pc: self.pc, of })
+        self.call.map(|number| BlockedCall { number, pc: self.pc, of })
     }
 }
 

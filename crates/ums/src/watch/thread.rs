@@ -32,9 +32,9 @@ use super::state::StateFile;
 use super::word::Word;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::entry::Entry;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::os::linux::barrier;
-use crate::os::linux::perf::{Last, Ring};
+use crate::os::linux::perf::{Last, PerfRing};
 use crate::os::pool::{Member, Pool, Pooled};
 
 /// Decides which thread runs at a place.
@@ -93,7 +93,7 @@ pub trait GateHandler: Sync {
 
     /// Returns the event that the thread waits on at its gate. The event is set after
     /// [`GateHandler::owns_place`] has become true.
-    fn event(&self) -> &'static Event;
+    fn event(&self) -> &'static ThreadEvent;
 
     /// Called when the thread owns a place again and is about to resume.
     fn regained_place(&self) {}
@@ -176,7 +176,7 @@ pub struct Watched {
     /// The entry by which the thread enters the library: `own_entry` or the worker's.
     pub(super) entry: AtomicRef<Entry>,
     pub(super) tid: AtomicI32,
-    pub(super) ring: Ring,
+    pub(super) ring: PerfRing,
     pub(super) has_ring: AtomicBool,
     pub(super) state_file: StateFile,
     pub(super) breakpoint: Breakpoint,
@@ -185,13 +185,13 @@ pub struct Watched {
     /// otherwise 0. See `hosted.rs`.
     pub(super) host: AtomicI32,
     /// An event for gate handlers that have none of their own.
-    pub go: Event,
+    pub go: ThreadEvent,
     /// The thread waits at its gate.
     gated: AtomicBool,
     /// The thread is passing its gate, with SIGTRAP blocked, whatever its word says.
     at_gate: AtomicBool,
     /// The event that the thread waits on at its gate, or waited on last.
-    waits_on: AtomicRef<Event>,
+    waits_on: AtomicRef<ThreadEvent>,
     /// The thread is allowed to run without a place, instead of waiting at its gate.
     lent: AtomicBool,
     member: Member<Watched>,
@@ -296,7 +296,7 @@ impl Watched {
                 own_entry: Entry::new(),
                 entry: AtomicRef::new(),
                 tid: AtomicI32::new(0),
-                ring: Ring::reserve()?,
+                ring: PerfRing::reserve()?,
                 has_ring: AtomicBool::new(false),
                 state_file: StateFile::new(),
                 breakpoint: Breakpoint::new(),
@@ -304,7 +304,7 @@ impl Watched {
                 host: AtomicI32::new(0),
                 leaked: AtomicBool::new(false),
                 unreported: AtomicBool::new(false),
-                go: Event::new(),
+                go: ThreadEvent::new(),
                 gated: AtomicBool::new(false),
                 at_gate: AtomicBool::new(false),
                 waits_on: AtomicRef::new(),

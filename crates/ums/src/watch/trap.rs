@@ -31,7 +31,7 @@ use super::signals::{
 };
 use super::thread::{self, Watched};
 use super::{calls, hosted, interrupted};
-use crate::os::linux::handlers::{self, Before, Frame, Handler};
+use crate::os::linux::handlers::{self, Before, Handler, SignalFrame};
 
 /// `si_code` of a SIGTRAP that perf sent.
 const TRAP_PERF: i32 = 6;
@@ -61,12 +61,12 @@ struct Trap;
 
 // SAFETY: Signal: no allocation and no lock, as the file's header says.
 unsafe impl Handler for Trap {
-    fn handle(frame: &mut Frame<'_>) {
+    fn handle(frame: &mut SignalFrame<'_>) {
         on_trap(frame);
     }
 }
 
-fn on_trap(frame: &mut Frame<'_>) {
+fn on_trap(frame: &mut SignalFrame<'_>) {
     let code = frame.info().si_code;
     // This check comes first: was the scheduler taken from the carrier that the handler runs on?
     if let Some(carrier) = hosted::arrive() {
@@ -123,7 +123,7 @@ fn is_of_a_step(code: i32) -> bool {
 
 /// Runs `f` in the handler of a hosted thread; `f` may return on another kernel thread. Restores
 /// the host's signal mask first, because the code that the host runs next is in no handler.
-fn on_host(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
+fn on_host(frame: &mut SignalFrame<'_>, f: impl FnOnce(&mut SignalFrame<'_>)) {
     elsewhere(frame, |frame| {
         block_here(*frame.mask());
         f(frame);
@@ -134,7 +134,7 @@ fn on_host(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
 /// so that the handler's return restores that kernel thread's own state. The signal mask in the
 /// frame becomes the one that the kernel thread has now. Its alternate signal stack stays
 /// unchanged, because the flags in the frame are made invalid and the kernel then ignores them.
-fn elsewhere(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
+fn elsewhere(frame: &mut SignalFrame<'_>, f: impl FnOnce(&mut SignalFrame<'_>)) {
     const INVALID: libc::c_int = 7;
     let host = kernel_thread();
     f(frame);
@@ -146,7 +146,7 @@ fn elsewhere(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
 
 /// Turns the restart of an interrupted call into `EINTR`, if another pending signal requires that.
 #[cfg(target_arch = "x86_64")]
-fn fix_restart(frame: &mut Frame<'_>) {
+fn fix_restart(frame: &mut SignalFrame<'_>) {
     if interrupted::is_call_next(frame) && wants_eintr(*frame.mask()) {
         let registers = &mut frame.context().uc_mcontext.gregs;
         registers[libc::REG_RIP as usize] += interrupted::CALL_LENGTH as i64;
@@ -156,11 +156,11 @@ fn fix_restart(frame: &mut Frame<'_>) {
 
 /// Does nothing on other processors, so a call is restarted although it should end with `EINTR`.
 #[cfg(not(target_arch = "x86_64"))]
-fn fix_restart(_: &mut Frame<'_>) {}
+fn fix_restart(_: &mut SignalFrame<'_>) {}
 
 /// Does with a SIGTRAP that is not sent for this crate what would have happened without this
 /// handler.
 #[cold]
-fn pass_on(frame: &mut Frame<'_>) {
+fn pass_on(frame: &mut SignalFrame<'_>) {
     frame.pass_on_or_raise(&BEFORE, false);
 }

@@ -15,7 +15,7 @@ use super::calls;
 use super::means::{Blocks, Mechanism};
 use super::place::Place;
 use super::thread::{GateHandler, PlaceOwner, Watched};
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 
 /// How long detection may take on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ struct TrialThread {
     seen: Arc<Seen>,
     may_run: AtomicBool,
     /// The event of the watched thread, on which it waits at its gate.
-    go: OnceLock<&'static Event>,
+    go: OnceLock<&'static ThreadEvent>,
 }
 
 impl GateHandler for TrialThread {
@@ -51,7 +51,7 @@ impl GateHandler for TrialThread {
         self.may_run.load(Ordering::SeqCst)
     }
 
-    fn event(&self) -> &'static Event {
+    fn event(&self) -> &'static ThreadEvent {
         self.go.get().expect("set before the thread is watched")
     }
 

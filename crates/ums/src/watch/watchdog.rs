@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::os::asleep::Asleep;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::os::lock::Lock;
 
 /// A place or a scheduler that the watchdog looks at.
@@ -42,7 +42,7 @@ static DOG: OnceLock<Dog> = OnceLock::new();
 
 struct Dog {
     subjects: Lock<Vec<Arc<dyn Subject>>>,
-    bell: Event,
+    bell: ThreadEvent,
 }
 
 #[cfg(not(loom))]
@@ -53,7 +53,7 @@ static ASLEEP: std::sync::LazyLock<Asleep> = std::sync::LazyLock::new(Asleep::ne
 /// Makes the watchdog look at this subject from now on. Starts the watchdog if it does not run yet.
 pub(crate) fn watch(subject: &Arc<dyn Subject>) -> io::Result<()> {
     static STARTED: Lock<bool> = Lock::new(false);
-    let dog = DOG.get_or_init(|| Dog { subjects: Lock::default(), bell: Event::new() });
+    let dog = DOG.get_or_init(|| Dog { subjects: Lock::default(), bell: ThreadEvent::new() });
     let mut started = STARTED.lock();
     if !*started {
         let thread = std::thread::Builder::new().name("ums-watchdog".into());

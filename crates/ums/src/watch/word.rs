@@ -42,9 +42,9 @@ const STEP: u64 = 4;
 
 /// A word as a revoker has read it, or as its thread has written it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen(u64);
+pub struct WordValue(u64);
 
-impl Seen {
+impl WordValue {
     /// Returns whether the thread owned a place that may be revoked while the thread is blocked.
     pub fn is_revocable(self) -> bool {
         matches!(self.0 & MODE, USER | CALL)
@@ -77,13 +77,13 @@ impl Word {
     }
 
     /// Reads the word, for [`Word::revoke`].
-    pub fn seen(&self) -> Seen {
-        Seen(self.0.load(Acquire))
+    pub fn seen(&self) -> WordValue {
+        WordValue(self.0.load(Acquire))
     }
 
     /// Revokes the place of a thread that is blocked. Returns false if the word has changed since
     /// it was read.
-    pub fn revoke(&self, seen: Seen) -> bool {
+    pub fn revoke(&self, seen: WordValue) -> bool {
         debug_assert!(seen.is_revocable());
         self.0.compare_exchange(seen.0, seen.next(REVOKED), AcqRel, Acquire).is_ok()
     }
@@ -112,7 +112,7 @@ impl Word {
 
     /// Called by the thread itself, inside the library and owning its place: leaves to user code.
     pub fn leave(&self) {
-        let now = Seen(self.0.load(Relaxed));
+        let now = WordValue(self.0.load(Relaxed));
         debug_assert_eq!(now.0 & MODE, RUNTIME, "only a thread that is inside can leave");
         // No other thread changes the word in this mode.
         self.0.store(now.next(USER), Release);
@@ -121,7 +121,7 @@ impl Word {
     /// Called by the thread itself, inside the library, after it has given its place up: leaves the
     /// library in the mode REVOKED, so that it stops at its next gate.
     pub fn lose(&self) {
-        let now = Seen(self.0.load(Relaxed));
+        let now = WordValue(self.0.load(Relaxed));
         debug_assert_eq!(now.0 & MODE, RUNTIME, "only a thread that is inside can give up");
         self.0.store(now.next(REVOKED), Release);
     }
@@ -142,9 +142,9 @@ impl Word {
 
     /// Called by the thread itself: changes to another mode, unless the place was revoked. Tries
     /// again if the word has changed meanwhile, as this thread's own signal handler may change it.
-    fn step(&self, to: impl Fn(Seen) -> u64) -> bool {
+    fn step(&self, to: impl Fn(WordValue) -> u64) -> bool {
         loop {
-            let now = Seen(self.0.load(Relaxed));
+            let now = WordValue(self.0.load(Relaxed));
             let (next, result) = match now.0 & MODE {
                 RUNTIME => return true,
                 REVOKED => (RUNTIME, false),

@@ -26,9 +26,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::context::{self, Context, List, Routine};
+use super::context::{self, Context, ContextList, Routine};
 use super::own::{self, Life};
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::watch::{self, Watched, signals};
 
 struct Boot {
@@ -42,7 +42,7 @@ struct Boot {
 /// The result of the start: 0 or an error number. The creator waits for it.
 struct Started {
     error: AtomicI32,
-    event: Event,
+    event: ThreadEvent,
 }
 
 impl Started {
@@ -56,7 +56,7 @@ impl Started {
 /// the worker has its own context.
 pub(super) fn start(
     context: &Arc<Context>,
-    list: &Arc<List>,
+    list: &Arc<ContextList>,
     own: bool,
     stack: usize,
     routine: Routine,
@@ -72,7 +72,7 @@ pub(super) fn start(
         return Err(io::ErrorKind::AlreadyExists.into());
     }
     context.has_own_context.store(own, Ordering::Relaxed);
-    let started = Arc::new(Started { error: AtomicI32::new(0), event: Event::new() });
+    let started = Arc::new(Started { error: AtomicI32::new(0), event: ThreadEvent::new() });
     let boot = Boot { context: context.clone(), own, routine, arg, started: started.clone() };
     if let Err(error) = create_thread(Box::new(boot), stack) {
         context.unstart();

@@ -42,12 +42,12 @@ use fiber::StackRange;
 use super::error::ExecuteError;
 use super::executor::{Executor, News};
 use super::list::{self, Link, Linked};
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::record::counters::add;
 use crate::watch::{self, Watched};
 
 /// A completion list of worker contexts.
-pub type List = list::List<Context>;
+pub type ContextList = list::List<Context>;
 
 /// The function that a worker runs. It may return or call `pthread_exit`.
 pub type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
@@ -82,7 +82,7 @@ pub struct Context {
     /// The number of locks on the context. While there is one, the worker cannot be claimed.
     pub(super) locks: AtomicU32,
     suspends: AtomicU32,
-    resumed: Event,
+    resumed: ThreadEvent,
     /// A value that the application has stored.
     pub(super) user: AtomicUsize,
     pub(super) teb: AtomicUsize,
@@ -92,7 +92,7 @@ pub struct Context {
     pub(super) affinity: AtomicU64,
     /// The processor that its thread was pinned to last; `usize::MAX` for none.
     pinned: AtomicUsize,
-    list: OnceLock<Arc<List>>,
+    list: OnceLock<Arc<ContextList>>,
     watched: AtomicPtr<Watched>,
     executor: AtomicPtr<Executor>,
     /// The hold of the thread has not been released yet. After the thread's end it belongs to the
@@ -180,7 +180,7 @@ impl Context {
             link: Link::new(),
             locks: AtomicU32::new(0),
             suspends: AtomicU32::new(0),
-            resumed: Event::new(),
+            resumed: ThreadEvent::new(),
             user: AtomicUsize::new(0),
             teb: AtomicUsize::new(0),
             tid: AtomicU32::new(0),
@@ -217,7 +217,7 @@ impl Context {
         }
     }
 
-    pub(super) fn list(&self) -> Option<&Arc<List>> {
+    pub(super) fn list(&self) -> Option<&Arc<ContextList>> {
         self.list.get()
     }
 
@@ -249,7 +249,7 @@ impl Context {
 
     /// Makes it a worker of this list. Returns false if it has a thread already or is the context
     /// of a scheduler.
-    pub(super) fn start(self: &Arc<Self>, list: &Arc<List>) -> bool {
+    pub(super) fn start(self: &Arc<Self>, list: &Arc<ContextList>) -> bool {
         let free = self.kind() == ThreadKind::Plain
             && self
                 .state
@@ -299,7 +299,7 @@ impl Context {
     }
 
     /// Puts it back onto its list, after it was taken out of a chain and not used.
-    pub(super) fn requeue(&self, list: &List) {
+    pub(super) fn requeue(&self, list: &ContextList) {
         self.link.linked.store(true, Ordering::Relaxed);
         list.push(self);
     }
@@ -439,7 +439,7 @@ impl Context {
         }
     }
 
-    fn queue_on(&self, list: &List) {
+    fn queue_on(&self, list: &ContextList) {
         // The mark is set before the worker may be claimed. Otherwise a scheduler that has a handle
         // of the worker could run it before it is on the list.
         self.link.linked.store(true, Ordering::Relaxed);
@@ -502,7 +502,7 @@ impl Context {
 
     /// Ends. Called inside the library. From here on the thread is an ordinary one and about to
     /// exit.
-    pub(super) fn end(&self, list: &List) {
+    pub(super) fn end(&self, list: &ContextList) {
         let watched = self.watched();
         watched.abandon();
         let executor = self.executor();

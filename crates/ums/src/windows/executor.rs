@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::watch::{self, Place};
 
 /// How a run ended.
@@ -24,7 +24,7 @@ pub(super) enum News {
 
 /// How a run ended, and the parameter of the yield if it ended by one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
+pub(super) struct RunEnd {
     pub news: News,
     pub param: usize,
 }
@@ -36,7 +36,7 @@ pub(super) struct Executor {
     /// The news of a worker that has switched back to this thread.
     here: AtomicU32,
     param: AtomicUsize,
-    pub(super) event: Event,
+    pub(super) event: ThreadEvent,
     /// The context that workers with their own context switch back to; null if there are no such
     /// workers.
     root: AtomicPtr<::context::Context>,
@@ -55,7 +55,7 @@ impl Executor {
             news: AtomicU32::new(0),
             here: AtomicU32::new(0),
             param: AtomicUsize::new(0),
-            event: Event::new(),
+            event: ThreadEvent::new(),
             root: AtomicPtr::new(ptr::null_mut()),
             thread: crate::os::thread_number() as i32,
             host_mask: watch::mask_here(),
@@ -105,19 +105,19 @@ impl Executor {
 
     /// Returns the news of the worker that has just switched back.
     #[inline]
-    pub(super) fn ended_here(&self) -> Option<Ended> {
+    pub(super) fn ended_here(&self) -> Option<RunEnd> {
         self.ended(self.here.load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn ended(&self, news: u32) -> Option<Ended> {
+    fn ended(&self, news: u32) -> Option<RunEnd> {
         let news = match news {
             1 => News::BlockedInCall,
             2 => News::BlockedInTrap,
             3 => News::Yielded,
             _ => return None,
         };
-        Some(Ended { news, param: self.param.load(Ordering::Relaxed) })
+        Some(RunEnd { news, param: self.param.load(Ordering::Relaxed) })
     }
 
     /// Reports that the run has ended. Called by any thread.
@@ -129,7 +129,7 @@ impl Executor {
     }
 
     /// Waits until a thread other than this one reports that the run has ended.
-    pub(super) fn wait_for_end(&self) -> Ended {
+    pub(super) fn wait_for_end(&self) -> RunEnd {
         loop {
             self.event.wait();
             if let Some(ended) = self.ended(self.news.swap(0, Ordering::AcqRel)) {

@@ -4,7 +4,7 @@
 use super::context::{Context, OUT};
 use super::executor::News;
 use super::own;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::watch::{GateHandler, signals};
 
 impl GateHandler for Context {
@@ -17,7 +17,7 @@ impl GateHandler for Context {
         self.is_running()
     }
 
-    fn event(&self) -> &'static Event {
+    fn event(&self) -> &'static ThreadEvent {
         &self.watched().go
     }
 

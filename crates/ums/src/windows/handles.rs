@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::context::{Context, List, WorkerCounts};
+use super::context::{Context, ContextList, WorkerCounts};
 use super::error::TimedOut;
 use super::list;
 use super::primary::{take_within, waiting};
@@ -23,7 +23,7 @@ use super::{boot, own};
 /// A list on which workers appear that may be executed: new workers, and workers whose block has
 /// ended. A clone is another handle to the same list.
 #[derive(Clone, Debug)]
-pub struct CompletionList(pub(super) Arc<List>);
+pub struct CompletionList(pub(super) Arc<ContextList>);
 
 impl CompletionList {
     /// Creates an empty list.
@@ -31,7 +31,7 @@ impl CompletionList {
     /// # Errors
     /// The system's error, if it has no file descriptor left for the list's event.
     pub fn new() -> io::Result<CompletionList> {
-        Ok(CompletionList(Arc::new(List::new()?)))
+        Ok(CompletionList(Arc::new(ContextList::new()?)))
     }
 
     /// Takes all workers that are on the list. If there are none, waits for one for at most
@@ -73,7 +73,7 @@ impl CompletionList {
 /// The event of a completion list. As a descriptor it is readable while it is signalled, and
 /// reading eight bytes resets it. It may be signalled while the list is empty.
 #[derive(Debug)]
-pub struct ListEvent<'a>(&'a List);
+pub struct ListEvent<'a>(&'a ContextList);
 
 impl ListEvent<'_> {
     /// Waits until the event is signalled and resets it. Returns false if the time has passed

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  scheduler thread            worker threads                     completion list
-//!  proc(Startup)  -- claim, Next::Execute(w) --> w runs
+//!  proc(Startup)  -- claim, SchedulerAction::Execute(w) --> w runs
 //!  proc(Blocked)  <----------- w blocks ------------------- wakes -----> [w]
 //!  proc(Yield{w}) <----------- w yields
 //! ```
@@ -17,7 +17,7 @@
 //!
 //! ```
 //! use std::collections::VecDeque;
-//! use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+//! use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 //!
 //! let list = CompletionList::new()?;
 //! for _ in 0..2 {
@@ -37,10 +37,10 @@
 //!     loop {
 //!         ready.extend(list.poll().filter(|worker| !worker.is_terminated()));
 //!         if let Some(worker) = ready.pop_front() {
-//!             return Next::Execute(scheduler.claim(&worker).unwrap());
+//!             return SchedulerAction::Execute(scheduler.claim(&worker).unwrap());
 //!         }
 //!         if list.members() == 0 {
-//!             return Next::Leave;
+//!             return SchedulerAction::Leave;
 //!         }
 //!         list.event().wait(None);
 //!     }
@@ -52,8 +52,8 @@
 //! *Why the entry point returns what to do next.* On Windows `ExecuteUmsThread` does not return:
 //! the scheduler's stack is cut off at the frame that entered scheduling mode, and nothing above
 //! that frame survives. In Rust that would skip destructors. So executing has two halves.
-//! [`Scheduler::claim`] may fail; the entry point then decides what to do. Returning the [`Claim`]
-//! in [`Next::Execute`] cannot fail, and ends every borrow of the entry point.
+//! [`SchedulerThread::claim`] may fail; the entry point then decides what to do. Returning the
+//! [`Claim`] in [`SchedulerAction::Execute`] cannot fail, and ends every borrow of the entry point.
 //!
 //! *An entry point should not wait for a lock that a worker may hold.* Such a wait is no deadlock
 //! here, but it takes long: the library detects it after a while, and allows the workers that have
@@ -89,6 +89,6 @@ pub use context::{ThreadKind, WorkerCounts};
 pub use error::{EnterError, ExecuteError, NotAWorker, TimedOut};
 pub use handles::{CompletionList, ContextLock, Items, ListEvent, WorkerBuilder, WorkerContext};
 pub use mode::{
-    Claim, Current, Next, Reason, Scheduler, current, enter_scheduling_mode, thread_kind,
-    thread_yield,
+    Claim, Current, Reason, SchedulerAction, SchedulerThread, current, enter_scheduling_mode,
+    thread_kind, thread_yield,
 };

@@ -35,7 +35,7 @@ pub enum Reason {
 /// What a scheduler does next.
 #[derive(Debug)]
 #[must_use]
-pub enum Next {
+pub enum SchedulerAction {
     /// Runs this worker until it yields or blocks.
     Execute(Claim),
     /// Leaves scheduling mode.
@@ -44,7 +44,7 @@ pub enum Next {
 
 /// The right to execute one worker. Dropping it gives the right up.
 #[derive(Debug)]
-#[must_use = "dropping a claim gives it back: return it in Next::Execute"]
+#[must_use = "dropping a claim gives it back: return it in SchedulerAction::Execute"]
 pub struct Claim(Option<WorkerContext>);
 
 impl Claim {
@@ -64,13 +64,13 @@ impl Drop for Claim {
 
 /// The calling scheduler, which is passed to its entry point.
 #[derive(Debug)]
-pub struct Scheduler {
+pub struct SchedulerThread {
     cpu: usize,
     /// Makes the type neither `Send` nor `Sync`, so it stays on its thread.
     here: PhantomData<*const ()>,
 }
 
-impl Scheduler {
+impl SchedulerThread {
     /// Claims a worker in order to execute it.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Scheduler {
     }
 }
 
-/// Makes the calling thread a scheduler until the entry point returns [`Next::Leave`].
+/// Makes the calling thread a scheduler until the entry point returns [`SchedulerAction::Leave`].
 ///
 /// Meanwhile the thread and the workers that it executes are pinned to one processor. The scheduler
 /// may take workers from any completion list. A worker whose block has ended appears on the list
@@ -111,13 +111,13 @@ impl Scheduler {
 /// # Panics
 /// Passes on a panic of the entry point. The thread has left scheduling mode then.
 pub fn enter_scheduling_mode(
-    mut proc: impl FnMut(&Scheduler, Reason) -> Next,
+    mut proc: impl FnMut(&SchedulerThread, Reason) -> SchedulerAction,
 ) -> Result<(), EnterError> {
     let entered: Entered = Primary::enter()?;
     let cpu = entered.primary.place().cpu;
-    let scheduler = Scheduler { cpu, here: PhantomData };
+    let scheduler = SchedulerThread { cpu, here: PhantomData };
     let mut reason = Reason::Startup;
-    while let Next::Execute(mut claim) = proc(&scheduler, reason) {
+    while let SchedulerAction::Execute(mut claim) = proc(&scheduler, reason) {
         let worker = claim.0.take().expect("a claim has its worker until it is used");
         let heard = entered.primary.run(&worker.0);
         reason = match heard.news {
@@ -190,8 +190,8 @@ mod tests {
             }
             let mut ready: Vec<WorkerContext> = list.poll().collect();
             enter_scheduling_mode(|scheduler, _| match ready.pop() {
-                Some(worker) => Next::Execute(scheduler.claim(&worker).unwrap()),
-                None => Next::Leave,
+                Some(worker) => SchedulerAction::Execute(scheduler.claim(&worker).unwrap()),
+                None => SchedulerAction::Leave,
             })
             .unwrap();
             BELONGED.take()

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::context::{self, Context, Routine};
 use super::executor::News;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::record::counters::add;
 use crate::watch::{self, Watched};
 
@@ -91,7 +91,11 @@ pub(super) struct Life {
 /// # Safety
 /// *One Place*: only the creator uses the context before `saved` is set. The calling thread has a
 /// hold on it until the thread's end; `saved` lives until it is set.
-pub(super) unsafe fn live(context: &Context, saved: &Event, life: &mut Life) -> Result<(), i32> {
+pub(super) unsafe fn live(
+    context: &Context,
+    saved: &ThreadEvent,
+    life: &mut Life,
+) -> Result<(), i32> {
     let (post, life) = (saved.post(), ptr::from_mut(life).cast());
     context.stack_is_here();
     // SAFETY: One Place: as the file's header says. The routine is the application's code; the page

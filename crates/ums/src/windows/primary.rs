@@ -31,9 +31,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ::context::Host;
 
-use super::context::{Context, List};
+use super::context::{Context, ContextList};
 use super::error::EnterError;
-use super::executor::{Ended, Executor, News};
+use super::executor::{Executor, News, RunEnd};
 use crate::os::linux::cpus::{self, Cpus};
 use crate::os::lock::Lock;
 use crate::record::counters::add;
@@ -90,7 +90,7 @@ pub(super) fn waiting<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Takes all contexts of a list. If there are none, waits for one for at most this time.
-pub(super) fn take_within(list: &List, timeout_ns: Option<u64>) -> *const Context {
+pub(super) fn take_within(list: &ContextList, timeout_ns: Option<u64>) -> *const Context {
     waiting(|| list.take_within(timeout_ns))
 }
 
@@ -178,7 +178,7 @@ impl Primary {
 
     /// Runs a claimed worker until its run ends.
     #[inline(always)]
-    pub(super) fn run(&self, context: &Context) -> Ended {
+    pub(super) fn run(&self, context: &Context) -> RunEnd {
         add(&self.decisions, 1);
         if context.own.is_saved() {
             if let Some(ended) = self.run_in_user_mode(context) {
@@ -193,7 +193,7 @@ impl Primary {
     /// Executes a claimed and saved worker by a switch. Returns `None` if the worker's run has not
     /// ended, because it continues on its own kernel thread.
     #[inline(always)]
-    fn run_in_user_mode(&self, context: &Context) -> Option<Ended> {
+    fn run_in_user_mode(&self, context: &Context) -> Option<RunEnd> {
         context.executed_by(&self.executor);
         self.begins_to_host();
         // SAFETY: One Place: the worker is claimed and saved, and this frame waits for it. See
@@ -210,7 +210,7 @@ impl Primary {
     /// Waits for the end of the run of a worker that is on its own kernel thread, at this
     /// scheduler's place.
     #[cold]
-    fn wait_for_end(&self, context: &Context) -> Ended {
+    fn wait_for_end(&self, context: &Context) -> RunEnd {
         self.phase.store(RESTING, Ordering::Relaxed);
         let ended = self.executor.wait_for_end();
         if ended.news == News::Yielded && context.own.is_saved() {

@@ -1,7 +1,7 @@
 //! The interface for C: pointers instead of handles, and an entry point that does not return.
 //!
-//! `ums-capi` adds the Windows names and errors. Every pointer to a [`Context`] or [`List`] that a
-//! function takes must come from a function of this file, and the object must not have been
+//! `ums-capi` adds the Windows names and errors. Every pointer to a [`Context`] or [`ContextList`]
+//! that a function takes must come from a function of this file, and the object must not have been
 //! deleted. The page of each function says what else it requires.
 //!
 //! Named invariants. **No Drops**: see `snap.rs`. **Contract**: what each function requires of its
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::context::{self, ThreadKind, WorkerCounts};
-pub use super::context::{Context, List, Routine};
+pub use super::context::{Context, ContextList, Routine};
 use super::error::{EnterError, ExecuteError, NotAWorker};
 use super::executor::News;
 use super::primary::{Primary, here, take_within};
@@ -36,33 +36,33 @@ pub struct Alive;
 ///
 /// # Errors
 /// The system's error, if it has no file descriptor left for the list's event.
-pub fn list_new() -> io::Result<*const List> {
-    Ok(Arc::into_raw(Arc::new(List::new()?)))
+pub fn list_new() -> io::Result<*const ContextList> {
+    Ok(Arc::into_raw(Arc::new(ContextList::new()?)))
 }
 
 /// Deletes the caller's pointer. The list itself exists until its last member has ended and was
 /// taken out.
-pub unsafe fn list_delete(list: *const List) {
+pub unsafe fn list_delete(list: *const ContextList) {
     // SAFETY: Contract.
     drop(unsafe { Arc::from_raw(list) });
 }
 
 /// Returns how many contexts were created with this list and have not been taken out after their
 /// end.
-pub unsafe fn list_members(list: *const List) -> usize {
+pub unsafe fn list_members(list: *const ContextList) -> usize {
     // SAFETY: Contract.
     unsafe { (*list).members.load(Ordering::Relaxed) }
 }
 
 /// Returns the list's eventfd. It is readable while it is signalled; reading eight bytes resets it.
-pub unsafe fn list_event_fd(list: *const List) -> RawFd {
+pub unsafe fn list_event_fd(list: *const ContextList) -> RawFd {
     // SAFETY: Contract.
     unsafe { (*list).event().as_raw_fd() }
 }
 
 /// Takes all contexts of the list. If there are none, waits for one for at most this many
 /// milliseconds. Returns null if the time has passed.
-pub unsafe fn list_dequeue(list: *const List, timeout_ms: Option<u32>) -> *const Context {
+pub unsafe fn list_dequeue(list: *const ContextList, timeout_ms: Option<u32>) -> *const Context {
     // SAFETY: Contract.
     let list = unsafe { &*list };
     take_within(list, timeout_ms.map(|ms| u64::from(ms) * 1_000_000))
@@ -111,7 +111,7 @@ pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
 /// it.
 pub unsafe fn context_start(
     context: *const Context,
-    list: *const List,
+    list: *const ContextList,
     stack: usize,
     routine: Routine,
     arg: *mut c_void,
@@ -127,7 +127,7 @@ pub unsafe fn context_start(
 pub unsafe fn context_start_as(
     own: bool,
     context: *const Context,
-    list: *const List,
+    list: *const ContextList,
     stack: usize,
     routine: Routine,
     arg: *mut c_void,
@@ -242,7 +242,7 @@ pub fn thread_yield(param: usize) -> Result<(), NotAWorker> {
 /// The arguments of an entry point, and the frame to which its stack is cut off when it executes a
 /// worker.
 struct Call {
-    frame: snap::Frame,
+    frame: snap::StackPointer,
     proc: Proc,
     reason: u32,
     payload: usize,
@@ -276,7 +276,7 @@ unsafe extern "C-unwind" fn call_proc(call: *mut c_void) {
 pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
     let entered = Primary::enter()?;
     let mut call = Call {
-        frame: snap::Frame::new(),
+        frame: snap::StackPointer::new(),
         proc,
         reason: 0,
         payload: 0,

@@ -23,11 +23,11 @@ use std::ffi::c_void;
 /// The stack pointer that a [`call`] has recorded.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Frame(usize);
+pub(super) struct StackPointer(usize);
 
-impl Frame {
-    pub const fn new() -> Frame {
-        Frame(0)
+impl StackPointer {
+    pub const fn new() -> StackPointer {
+        StackPointer(0)
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) type Called = unsafe extern "C-unwind" fn(*mut c_void);
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C-unwind" fn call(
-    frame: *mut Frame,
+    frame: *mut StackPointer,
     f: Called,
     data: *mut c_void,
 ) -> u32 {
@@ -82,7 +82,7 @@ pub(super) unsafe extern "C-unwind" fn call(
 /// No Drops; the caller is on the same thread, inside that call.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn back(frame: *const Frame) -> ! {
+pub(super) unsafe extern "C" fn back(frame: *const StackPointer) -> ! {
     // rdi: frame.
     core::arch::naked_asm!(
         "mov rsp, [rdi]",
@@ -105,7 +105,7 @@ pub(super) unsafe extern "C" fn back(frame: *const Frame) -> ! {
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C-unwind" fn call(
-    frame: *mut Frame,
+    frame: *mut StackPointer,
     f: Called,
     data: *mut c_void,
 ) -> u32 {
@@ -151,7 +151,7 @@ pub(super) unsafe extern "C-unwind" fn call(
 /// No Drops; the caller is on the same thread, inside that call.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-pub(super) unsafe extern "C" fn back(frame: *const Frame) -> ! {
+pub(super) unsafe extern "C" fn back(frame: *const StackPointer) -> ! {
     core::arch::naked_asm!(
         "ldr x9, [x0]",
         "mov sp, x9",
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     struct Seen {
-        frame: Frame,
+        frame: StackPointer,
         steps: u32,
         leave: bool,
     }
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_call_ends_by_return_or_by_being_snapped_back() {
-        let mut seen = Seen { frame: Frame::new(), steps: 0, leave: false };
+        let mut seen = Seen { frame: StackPointer::new(), steps: 0, leave: false };
         let at = &raw mut seen;
         for round in 0..1000 {
             let leave = round % 2 == 1;

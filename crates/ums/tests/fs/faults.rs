@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use ums::fs::{DirectBuffer, File};
 use ums::io::Request;
-use ums::testing::{Faults, inject, lists};
+use ums::testing::{DriverFaults, inject, lists};
 
 use super::*;
 
 const SEEDS: u64 = 6;
 
 /// Runs the body on every kind of node, with these faults, for each seed.
-fn with_faults(faults: Faults, body: impl Fn(&Node, u64)) {
+fn with_faults(faults: DriverFaults, body: impl Fn(&Node, u64)) {
     for seed in 0..SEEDS {
         for kind in kinds() {
             for io in back_ends(kind) {
                 eprintln!("{kind:?} workers, {io:?}, seed {seed}");
                 let installed = RefCell::new(None);
                 let options = |b: ums::Builder| {
-                    *installed.borrow_mut() = Some(inject(Faults { seed, ..faults }));
+                    *installed.borrow_mut() = Some(inject(DriverFaults { seed, ..faults }));
                     b.schedulers(1 + seed as usize % 2).io(io)
                 };
                 one_kind(kind, options, |node| {
@@ -53,7 +53,7 @@ fn page_of(byte: u8) -> DirectBuffer {
 
 #[test]
 fn late_and_short_transfers_are_not_noticed() {
-    with_faults(Faults { late: 500, short: 500, ..Faults::default() }, |node, _| {
+    with_faults(DriverFaults { late: 500, short: 500, ..DriverFaults::default() }, |node, _| {
         let Some(file) = direct_file() else { return eprintln!("not run: no direct I/O here") };
         let file = Arc::new(file);
         let tasks: Vec<_> = (0..16u8)
@@ -76,7 +76,7 @@ fn late_and_short_transfers_are_not_noticed() {
 
 #[test]
 fn errors_are_reported_once_and_to_the_right_caller() {
-    let faults = Faults { fail: 300, late: 300, short: 300, errors: ALL_ERRORS, seed: 0 };
+    let faults = DriverFaults { fail: 300, late: 300, short: 300, errors: ALL_ERRORS, seed: 0 };
     with_faults(faults, |node, _| {
         node.run(|| {
             // An injected fault may make opening fail as well.
@@ -115,7 +115,7 @@ fn errors_are_reported_once_and_to_the_right_caller() {
 
 #[test]
 fn requests_end_once_under_faults_and_cancellations() {
-    let faults = Faults { fail: 200, late: 400, short: 200, errors: ALL_ERRORS, seed: 0 };
+    let faults = DriverFaults { fail: 200, late: 400, short: 200, errors: ALL_ERRORS, seed: 0 };
     with_faults(faults, |node, seed| {
         const MANY: usize = 400;
         let plain = File::from(tempfile::tempfile().unwrap());

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use ums::watch::{Mechanism, mechanism};
-use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 
 use crate::faults;
 use crate::harness::{Heard, Rounds, alone, eventually};
@@ -427,7 +427,7 @@ fn keeps_its_gate_without_a_place() -> bool {
             early = gone_on.load(Ordering::SeqCst);
         }
         if list.members() == 0 || early {
-            return Next::Leave;
+            return SchedulerAction::Leave;
         }
         let first = list.dequeue(Some(Duration::from_secs(2)));
         let items = first.or_else(|_| {
@@ -438,8 +438,8 @@ fn keeps_its_gate_without_a_place() -> bool {
         let worker = items.unwrap().next();
         let worker = worker.expect("it comes to its list");
         match worker.is_terminated() {
-            true => Next::Leave,
-            false => Next::Execute(scheduler.claim(&worker).unwrap()),
+            true => SchedulerAction::Leave,
+            false => SchedulerAction::Execute(scheduler.claim(&worker).unwrap()),
         }
     })
     .unwrap();
@@ -462,15 +462,15 @@ fn an_unblocked_worker_comes_to_the_list_of_its_creation_w11() {
                 panic!("no worker yields");
             }
             if worker.is_terminated() {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             }
             if let Some(worker) = next.take() {
-                return Next::Execute(scheduler.claim(&worker).unwrap());
+                return SchedulerAction::Execute(scheduler.claim(&worker).unwrap());
             }
             // The worker blocked while this scheduler, whose list would be `mine`, executed it.
             let back = theirs.dequeue(None).unwrap().next().unwrap();
             assert!(mine.is_empty());
-            Next::Execute(scheduler.claim(&back).unwrap())
+            SchedulerAction::Execute(scheduler.claim(&back).unwrap())
         })
         .unwrap();
     });

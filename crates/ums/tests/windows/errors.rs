@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use ums::windows::{
-    self, CompletionList, EnterError, ExecuteError, Next, NotAWorker, Reason, WorkerContext, raw,
+    self, CompletionList, EnterError, ExecuteError, NotAWorker, Reason, SchedulerAction,
+    WorkerContext, raw,
 };
 
 use crate::harness::{Rounds, alone, eventually};
@@ -21,7 +22,7 @@ fn a_yield_on_a_plain_or_scheduler_thread_is_refused() {
         assert_eq!(windows::thread_yield(1), Err(NotAWorker));
         windows::enter_scheduling_mode(|_, _| {
             assert_eq!(windows::thread_yield(1), Err(NotAWorker));
-            Next::Leave
+            SchedulerAction::Leave
         })
         .unwrap();
     });
@@ -31,16 +32,16 @@ fn a_yield_on_a_plain_or_scheduler_thread_is_refused() {
 fn entering_twice_or_as_a_worker_is_refused() {
     alone(|| {
         windows::enter_scheduling_mode(|_, _| {
-            let again = windows::enter_scheduling_mode(|_, _| Next::Leave);
+            let again = windows::enter_scheduling_mode(|_, _| SchedulerAction::Leave);
             assert!(matches!(again, Err(EnterError::AlreadyUms)));
-            Next::Leave
+            SchedulerAction::Leave
         })
         .unwrap();
         let list = CompletionList::new().unwrap();
         let refused = Arc::new(AtomicBool::new(false));
         let mine = refused.clone();
         let work = move || {
-            let entered = windows::enter_scheduling_mode(|_, _| Next::Leave);
+            let entered = windows::enter_scheduling_mode(|_, _| SchedulerAction::Leave);
             mine.store(matches!(entered, Err(EnterError::AlreadyUms)), Ordering::SeqCst);
         };
         WorkerContext::spawn(&list, work).unwrap();
@@ -57,7 +58,7 @@ fn a_terminated_worker_cannot_be_executed() {
         Rounds::run(&list);
         windows::enter_scheduling_mode(|scheduler, _| {
             assert_eq!(scheduler.claim(&worker).unwrap_err(), ExecuteError::Terminated);
-            Next::Leave
+            SchedulerAction::Leave
         })
         .unwrap();
     });
@@ -106,7 +107,7 @@ fn a_worker_that_another_scheduler_runs_cannot_be_executed() {
                     false
                 }
             });
-            Next::Leave
+            SchedulerAction::Leave
         })
         .unwrap();
         stop.store(true, Ordering::SeqCst);
@@ -274,7 +275,7 @@ extern "C-unwind" fn run_left(_: u32, _: usize, _: *mut std::ffi::c_void) {
     panic!("executing failed: {error}");
 }
 
-fn run_all(contexts: &[*const raw::Context], list: *const raw::List) {
+fn run_all(contexts: &[*const raw::Context], list: *const raw::ContextList) {
     LEFT.set(contexts.to_vec());
     // SAFETY: Contract: the entry point uses no parameter, so null is valid.
     unsafe { raw::enter(run_left, std::ptr::null_mut()) }.unwrap();
@@ -351,11 +352,11 @@ fn a_list_whose_handles_are_gone_lives_until_its_last_member_has_ended() {
         windows::enter_scheduling_mode(|scheduler, reason| {
             let Some(last) = list.take() else {
                 assert!(matches!(reason, Reason::Blocked { .. }), "its end comes like a block");
-                return Next::Leave;
+                return SchedulerAction::Leave;
             };
             let first = last.poll().next().unwrap();
             drop(last);
-            Next::Execute(scheduler.claim(&first).unwrap())
+            SchedulerAction::Execute(scheduler.claim(&first).unwrap())
         })
         .unwrap();
         assert!(ran.load(Ordering::SeqCst) && worker.is_terminated());

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use ums::lock::Lock;
 use ums::windows::{
-    self, Claim, CompletionList, ExecuteError, Next, Reason, Scheduler, WorkerContext,
+    self, Claim, CompletionList, ExecuteError, Reason, SchedulerAction, SchedulerThread,
+    WorkerContext,
 };
 
 /// How long one test may take before it counts as hung.
@@ -101,19 +102,19 @@ impl<'a> Rounds<'a> {
     }
 
     /// The whole entry point: records the call, and chooses the next worker.
-    pub fn next(&mut self, scheduler: &Scheduler, reason: Reason) -> Next {
+    pub fn next(&mut self, scheduler: &SchedulerThread, reason: Reason) -> SchedulerAction {
         self.note(reason);
         self.choose(scheduler)
     }
 
     /// Executes a worker that this scheduler has claimed.
-    pub fn execute(&mut self, claim: Claim) -> Next {
+    pub fn execute(&mut self, claim: Claim) -> SchedulerAction {
         self.executed = Some(claim.worker().clone());
-        Next::Execute(claim)
+        SchedulerAction::Execute(claim)
     }
 
     /// Executes the first ready worker. Waits if none is ready, and leaves when no worker is left.
-    pub fn choose(&mut self, scheduler: &Scheduler) -> Next {
+    pub fn choose(&mut self, scheduler: &SchedulerThread) -> SchedulerAction {
         loop {
             while let Some(worker) = self.ready.pop_front() {
                 match scheduler.claim(&worker) {
@@ -124,7 +125,7 @@ impl<'a> Rounds<'a> {
                 }
             }
             if self.list.members() == 0 {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             }
             self.list.event().wait(Some(Duration::from_millis(100)));
             self.take();

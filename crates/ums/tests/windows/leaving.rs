@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 
 use crate::harness::{Rounds, alone};
 
@@ -18,7 +18,7 @@ fn the_entry_point_may_leave_at_its_first_call_and_the_thread_may_enter_again_w7
             windows::enter_scheduling_mode(|_, reason| {
                 assert!(matches!(reason, Reason::Startup));
                 calls += 1;
-                Next::Leave
+                SchedulerAction::Leave
             })
             .unwrap();
             assert_eq!(calls, 1);
@@ -44,11 +44,11 @@ fn a_worker_whose_scheduler_left_continues_under_another_w7() {
         for step in 1..=3 {
             windows::enter_scheduling_mode(|scheduler, reason| match reason {
                 Reason::Startup => {
-                    Next::Execute(scheduler.claim(&waiting.take().unwrap()).unwrap())
+                    SchedulerAction::Execute(scheduler.claim(&waiting.take().unwrap()).unwrap())
                 }
                 Reason::Yield { worker, .. } => {
                     waiting = Some(worker);
-                    Next::Leave
+                    SchedulerAction::Leave
                 }
                 other => panic!("{other:?}"),
             })
@@ -70,7 +70,7 @@ fn a_panic_of_the_entry_point_leaves_scheduling_mode_and_continues_in_the_caller
         });
         assert!(panicked.is_err());
         assert_eq!(windows::current(), None);
-        windows::enter_scheduling_mode(|_, _| Next::Leave).unwrap();
+        windows::enter_scheduling_mode(|_, _| SchedulerAction::Leave).unwrap();
     });
 }
 
@@ -85,7 +85,7 @@ fn leaving_gives_the_thread_its_processors_back() {
         let mut during = Vec::new();
         windows::enter_scheduling_mode(|_, _| {
             during = allowed();
-            Next::Leave
+            SchedulerAction::Leave
         })
         .unwrap();
         assert_eq!(during.len(), 1);

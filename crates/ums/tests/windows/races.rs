@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use ums::watch::{Mechanism, mechanism};
-use ums::windows::{self, CompletionList, Next, WorkerContext};
+use ums::windows::{self, CompletionList, SchedulerAction, WorkerContext};
 
 use crate::harness::{Heard, Rounds, alone, eventually};
 
@@ -223,7 +223,7 @@ fn the_watchdog_detects_a_block_when_the_watcher_gets_no_processor_r12() {
             }
             rescues = rescues.max(scheduler.revokes().1);
             let next = rounds.next(scheduler, reason);
-            if matches!(next, Next::Leave) {
+            if matches!(next, SchedulerAction::Leave) {
                 over.store(true, SeqCst);
             }
             next

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ums::windows::{
-    self, CompletionList, Current, Next, Reason, ThreadKind, TimedOut, WorkerContext,
+    self, CompletionList, Current, Reason, SchedulerAction, ThreadKind, TimedOut, WorkerContext,
 };
 
 use crate::harness::{Heard, Rounds, alone, eventually};
@@ -211,14 +211,16 @@ fn termination_is_a_blocked_call_and_an_item_on_the_list_w6() {
         let mut ready: Vec<_> = list.poll().collect();
         let mut calls = Vec::new();
         windows::enter_scheduling_mode(|scheduler, reason| match reason {
-            Reason::Startup => Next::Execute(scheduler.claim(&ready.pop().unwrap()).unwrap()),
+            Reason::Startup => {
+                SchedulerAction::Execute(scheduler.claim(&ready.pop().unwrap()).unwrap())
+            }
             reason => {
                 calls.push(format!("{reason:?}"));
                 assert!(worker.is_terminated());
                 let queued: Vec<_> = list.poll().collect();
                 assert_eq!(queued, std::slice::from_ref(&worker));
                 assert_eq!(list.members(), 0);
-                Next::Leave
+                SchedulerAction::Leave
             }
         })
         .unwrap();

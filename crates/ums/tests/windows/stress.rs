@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use ums::lock::Lock;
 use ums::watch::Mechanism;
-use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, ExecuteError, Reason, SchedulerAction, WorkerContext};
 
 use crate::harness::alone;
 
@@ -223,7 +223,7 @@ fn schedule(world: &World, me: usize, list: &CompletionList) {
                         world.balance[id].fetch_sub(1, Ordering::SeqCst);
                         world.by[id].store(me, Ordering::SeqCst);
                         world.running[me].store(id, Ordering::SeqCst);
-                        return Next::Execute(claim);
+                        return SchedulerAction::Execute(claim);
                     }
                     Err(ExecuteError::Terminated) => {}
                     Err(error) => panic!("{error}"),
@@ -233,7 +233,7 @@ fn schedule(world: &World, me: usize, list: &CompletionList) {
                 world.counts.revokes.fetch_add(revokes, Ordering::SeqCst);
                 world.counts.rescues.fetch_add(rescues, Ordering::SeqCst);
                 world.counts.lent.fetch_add(scheduler.lent(), Ordering::SeqCst);
-                return Next::Leave;
+                return SchedulerAction::Leave;
             } else {
                 list.event().wait(Some(Duration::from_millis(20)));
             }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, WorkerContext};
+use ums::windows::{self, CompletionList, ExecuteError, Reason, SchedulerAction, WorkerContext};
 
 use crate::harness::{Heard, Rounds, alone};
 use crate::signals::blocked_signals;
@@ -280,10 +280,10 @@ fn share(list: &CompletionList) {
         loop {
             ready.extend(list.poll().filter(|worker| !worker.is_terminated()));
             if let Some(worker) = ready.pop_front() {
-                return Next::Execute(scheduler.claim(&worker).unwrap());
+                return SchedulerAction::Execute(scheduler.claim(&worker).unwrap());
             }
             if list.members() == 0 {
-                return Next::Leave;
+                return SchedulerAction::Leave;
             }
             drop(ready);
             list.event().wait(Some(Duration::from_millis(1)));
@@ -366,7 +366,7 @@ fn a_computing_worker_is_stopped_where_it_is_when_it_is_suspended_again_and_agai
                 rounds.take();
                 let Some(worker) = rounds.ready.pop_front() else {
                     if list.members() == 0 {
-                        return Next::Leave;
+                        return SchedulerAction::Leave;
                     }
                     list.event().wait(Some(Duration::from_millis(1)));
                     continue;
@@ -458,7 +458,7 @@ fn yields_under_a_filter_in_this_process() {
             }
             ready.extend(list.poll());
             let next = ready.pop_front().expect("no worker blocks");
-            Next::Execute(scheduler.claim(&next).unwrap())
+            SchedulerAction::Execute(scheduler.claim(&next).unwrap())
         })
         .unwrap();
     });

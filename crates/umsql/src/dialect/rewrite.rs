@@ -8,7 +8,7 @@
 //! too long or moves too many bytes (the limits are below) is passed to SQLite untranslated, and
 //! SQLite refuses it.
 
-use super::tokens::{Kind, Token};
+use super::tokens::{Token, TokenKind};
 use crate::wire::types;
 
 /// Returns the tokens, which are part of `source`, in SQLite's spelling.
@@ -115,21 +115,21 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     }
 
     fn copy(&mut self, token: &Token<'a>) {
-        let name_before = self.at > 0 && self.tokens[self.at - 1].kind == Kind::Word;
+        let name_before = self.at > 0 && self.tokens[self.at - 1].kind == TokenKind::Word;
         let after_dot = self.at > 0 && self.tokens[self.at - 1].sign(".");
         let start = self.put(1, token.text);
         match (token.kind, token.text) {
-            (Kind::Sign, "(") => {
+            (TokenKind::Sign, "(") => {
                 let cast = name_before && self.tokens[self.at - 2].is("cast");
                 let call = name_before && !is_operator_word(&self.tokens[self.at - 2]);
                 let operand = if call { self.operand.unwrap_or(start) } else { start };
                 self.open.push(Open { operand, cast });
                 self.operand = None;
             }
-            (Kind::Sign, ")") => self.operand = self.open.pop().map(|open| open.operand),
-            (Kind::Sign, ".") => (),
-            (Kind::Sign, _) => self.operand = None,
-            (Kind::Word, _) if is_operator_word(token) && !after_dot => self.operand = None,
+            (TokenKind::Sign, ")") => self.operand = self.open.pop().map(|open| open.operand),
+            (TokenKind::Sign, ".") => (),
+            (TokenKind::Sign, _) => self.operand = None,
+            (TokenKind::Word, _) if is_operator_word(token) && !after_dot => self.operand = None,
             _ if after_dot && self.operand.is_some() => (),
             _ => self.operand = Some(start),
         }
@@ -138,9 +138,9 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     /// Translates a form that begins at `token`. Returns false if there is none.
     fn special(&mut self, token: &Token<'a>) -> bool {
         match token.kind {
-            Kind::Sign => self.special_sign(token),
-            Kind::Word => self.special_word(token),
-            Kind::Escaped | Kind::Dollar => {
+            TokenKind::Sign => self.special_sign(token),
+            TokenKind::Word => self.special_word(token),
+            TokenKind::Escaped | TokenKind::Dollar => {
                 let text = format!("'{}'", token.value().replace('\'', "''"));
                 self.operand = Some(self.put(1, &text));
                 true
@@ -208,7 +208,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.put(1, "INTEGER");
             }
             "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
-                if self.peek(1).is_some_and(|token| token.kind == Kind::Text) =>
+                if self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
             {
                 // A literal after the name of its type: the literal alone has the same value, so
                 // the type's name is dropped.
@@ -466,7 +466,7 @@ fn is_operator_word(token: &Token<'_>) -> bool {
         "order",
         "group",
     ];
-    token.kind == Kind::Word && WORDS.iter().any(|word| token.is(word))
+    token.kind == TokenKind::Word && WORDS.iter().any(|word| token.is(word))
 }
 
 fn is_clause_word(token: &Token<'_>) -> bool {

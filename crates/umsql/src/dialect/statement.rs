@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::reader::{Reader, near};
-use super::tokens::{Kind, Token};
+use super::tokens::{Token, TokenKind};
 use super::translate::{self, Sql};
 use crate::error::{Result, SqlError};
 
@@ -294,7 +294,7 @@ fn shape(tokens: &[Token<'_>]) -> Option<Statement> {
     }
     let mentions = |word: &str| tokens.iter().any(|token| token.is(word));
     if mentions("pg_partitioned_table") && mentions("array_position") {
-        let table = tokens.iter().find(|token| token.kind == Kind::Text)?;
+        let table = tokens.iter().find(|token| token.kind == TokenKind::Text)?;
         return Some(Statement::PartitionProbe(table.value()));
     }
     const NEVER: [&str; 12] = [

@@ -4,7 +4,7 @@
 use crate::error::{Result, SqlError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// A keyword or a name without quotes.
     Word,
     /// A name in double quotes.
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Token<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: TokenKind,
     pub(crate) text: &'a str,
     /// The byte offset at which it begins in the whole text.
     pub(crate) at: usize,
@@ -33,11 +33,11 @@ pub(crate) struct Token<'a> {
 impl Token<'_> {
     /// Returns whether this is the keyword `word`, which is given in lower case.
     pub(crate) fn is(&self, word: &str) -> bool {
-        self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
+        self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(word)
     }
 
     pub(crate) fn sign(&self, sign: &str) -> bool {
-        self.kind == Kind::Sign && self.text == sign
+        self.kind == TokenKind::Sign && self.text == sign
     }
 
     pub(crate) fn end(&self) -> usize {
@@ -45,13 +45,13 @@ impl Token<'_> {
     }
 
     pub(crate) fn is_name(&self) -> bool {
-        matches!(self.kind, Kind::Word | Kind::Quoted)
+        matches!(self.kind, TokenKind::Word | TokenKind::Quoted)
     }
 
     /// Returns the name that this token spells, as SQLite stores it.
     pub(crate) fn name(&self) -> String {
         match self.kind {
-            Kind::Quoted => self.text[1..self.text.len() - 1].replace("\"\"", "\""),
+            TokenKind::Quoted => self.text[1..self.text.len() - 1].replace("\"\"", "\""),
             _ => self.text.to_owned(),
         }
     }
@@ -59,13 +59,13 @@ impl Token<'_> {
     /// Returns the value of a string literal. For any other token, returns its text.
     pub(crate) fn value(&self) -> String {
         match self.kind {
-            Kind::Text => self.text[1..self.text.len() - 1].replace("''", "'"),
-            Kind::Escaped => unescape(&self.text[2..self.text.len() - 1]),
-            Kind::Dollar => {
+            TokenKind::Text => self.text[1..self.text.len() - 1].replace("''", "'"),
+            TokenKind::Escaped => unescape(&self.text[2..self.text.len() - 1]),
+            TokenKind::Dollar => {
                 let tag = self.text[1..].find('$').map_or(0, |at| at + 2);
                 self.text[tag..self.text.len() - tag].to_owned()
             }
-            Kind::Quoted => self.name(),
+            TokenKind::Quoted => self.name(),
             _ => self.text.to_owned(),
         }
     }
@@ -157,27 +157,27 @@ fn comment(text: &str) -> Result<usize> {
     Err(SqlError::syntax("unterminated /* comment"))
 }
 
-fn token(text: &str) -> Result<(Kind, usize)> {
+fn token(text: &str) -> Result<(TokenKind, usize)> {
     let bytes = text.as_bytes();
     let next = bytes.get(1).copied().unwrap_or(0);
     match bytes[0] {
-        b'\'' => Ok((Kind::Text, quoted(text, 0, b'\'', false)?)),
-        b'"' => Ok((Kind::Quoted, quoted(text, 0, b'"', false)?)),
-        b'e' | b'E' if next == b'\'' => Ok((Kind::Escaped, quoted(text, 1, b'\'', true)?)),
+        b'\'' => Ok((TokenKind::Text, quoted(text, 0, b'\'', false)?)),
+        b'"' => Ok((TokenKind::Quoted, quoted(text, 0, b'"', false)?)),
+        b'e' | b'E' if next == b'\'' => Ok((TokenKind::Escaped, quoted(text, 1, b'\'', true)?)),
         b'$' if next.is_ascii_digit() => {
-            Ok((Kind::Param, 1 + run(&text[1..], |c| c.is_ascii_digit())))
+            Ok((TokenKind::Param, 1 + run(&text[1..], |c| c.is_ascii_digit())))
         }
         b'$' => dollar(text),
-        b'0'..=b'9' => Ok((Kind::Number, number(bytes))),
-        b'.' if next.is_ascii_digit() => Ok((Kind::Number, number(bytes))),
+        b'0'..=b'9' => Ok((TokenKind::Number, number(bytes))),
+        b'.' if next.is_ascii_digit() => Ok((TokenKind::Number, number(bytes))),
         _ => {
             let word = run(text, |c| c.is_alphanumeric() || c == '_' || c == '$');
             if word > 0 {
-                return Ok((Kind::Word, word));
+                return Ok((TokenKind::Word, word));
             }
             let long = LONG_SIGNS.iter().find(|sign| text.starts_with(**sign));
             let one = text.chars().next().map_or(1, char::len_utf8);
-            Ok((Kind::Sign, long.map_or(one, |sign| sign.len())))
+            Ok((TokenKind::Sign, long.map_or(one, |sign| sign.len())))
         }
     }
 }
@@ -203,13 +203,13 @@ fn quoted(text: &str, open: usize, quote: u8, backslash: bool) -> Result<usize> 
     Err(SqlError::syntax(format!("unterminated quoted {what}")))
 }
 
-fn dollar(text: &str) -> Result<(Kind, usize)> {
+fn dollar(text: &str) -> Result<(TokenKind, usize)> {
     let tag = run(&text[1..], |c| c.is_alphanumeric() || c == '_') + 2;
     let Some(tag) = text.get(..tag).filter(|tag| tag.ends_with('$')) else {
-        return Ok((Kind::Sign, 1));
+        return Ok((TokenKind::Sign, 1));
     };
     match text[tag.len()..].find(tag) {
-        Some(len) => Ok((Kind::Dollar, tag.len() * 2 + len)),
+        Some(len) => Ok((TokenKind::Dollar, tag.len() * 2 + len)),
         None => Err(SqlError::syntax("unterminated dollar-quoted string")),
     }
 }

@@ -8,7 +8,7 @@
 
 use super::reader::{Reader, near};
 use super::rewrite::rewrite;
-use super::tokens::{Kind, Token};
+use super::tokens::{Token, TokenKind};
 use crate::error::{Result, SqlError};
 
 /// One or more statements for SQLite that together are one statement of the client. They are
@@ -57,7 +57,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
         alone: first == "vacuum",
         catalog: tokens.iter().any(|t| {
             let start = t.text.get(..3).unwrap_or_default();
-            t.kind == Kind::Word
+            t.kind == TokenKind::Word
                 && (start.eq_ignore_ascii_case("pg_")
                     || t.is("information_schema")
                     || t.is("regclass"))

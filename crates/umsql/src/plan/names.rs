@@ -3,12 +3,12 @@
 
 use rusqlite::Connection;
 
-use crate::dialect::tokens::{Kind, Token};
+use crate::dialect::tokens::{Token, TokenKind};
 use crate::wire::types;
 
 /// Returns the number in a `$n` token.
 pub(super) fn number(token: &Token<'_>) -> Option<usize> {
-    if token.kind == Kind::Param { token.text[1..].parse().ok() } else { None }
+    if token.kind == TokenKind::Param { token.text[1..].parse().ok() } else { None }
 }
 
 /// Returns the type whose name is at the beginning of the tokens.
@@ -97,13 +97,13 @@ impl<'a> Names<'a> {
     /// Returns the type of an operand that consists of one token.
     pub(super) fn operand(&self, token: &Token<'_>) -> Option<u32> {
         match token.kind {
-            Kind::Number if token.text.contains(['.', 'e']) => Some(types::FLOAT8),
-            Kind::Number => match token.text.parse::<i64>() {
+            TokenKind::Number if token.text.contains(['.', 'e']) => Some(types::FLOAT8),
+            TokenKind::Number => match token.text.parse::<i64>() {
                 Ok(int) if i32::try_from(int).is_ok() => Some(types::INT4),
                 _ => Some(types::INT8),
             },
-            Kind::Word | Kind::Quoted => self.column(&token.name()),
-            Kind::Text => Some(types::TEXT),
+            TokenKind::Word | TokenKind::Quoted => self.column(&token.name()),
+            TokenKind::Text => Some(types::TEXT),
             _ => None,
         }
     }

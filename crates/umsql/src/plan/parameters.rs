@@ -1,7 +1,7 @@
 //! Determines the types of a statement's parameters from the tokens beside them.
 
 use super::names::{Names, number, type_at};
-use crate::dialect::tokens::{Kind, Token};
+use crate::dialect::tokens::{Token, TokenKind};
 use crate::error::{Result, SqlError};
 use crate::wire::types;
 
@@ -17,7 +17,7 @@ pub(super) fn parameter_types(
 ) -> Result<Box<[u32]>> {
     let count = tokens.iter().filter_map(number).max().unwrap_or(0).max(declared.len());
     if count > PARAMETERS_MAX
-        || tokens.iter().any(|t| t.kind == Kind::Param && number(t) == Some(0))
+        || tokens.iter().any(|t| t.kind == TokenKind::Param && number(t) == Some(0))
     {
         return Err(SqlError::new("42P02", "there is no such parameter"));
     }
@@ -32,7 +32,9 @@ pub(super) fn parameter_types(
         for (index, token) in tokens.iter().enumerate() {
             if token.sign("(") {
                 list = Some(index);
-            } else if !(token.sign(",") || matches!(token.kind, Kind::Number | Kind::Param)) {
+            } else if !(token.sign(",")
+                || matches!(token.kind, TokenKind::Number | TokenKind::Param))
+            {
                 list = None;
             }
             let Some(number) = number(token) else { continue };
@@ -133,7 +135,7 @@ fn place(tokens: &[Token<'_>], values: usize, columns: &[u32]) -> Vec<(usize, u3
             }
             ")" => depth = depth.saturating_sub(1),
             "," if depth == 1 => column += 1,
-            _ if depth == 1 && token.kind == Kind::Param => {
+            _ if depth == 1 && token.kind == TokenKind::Param => {
                 let alone = |side: Option<&Token<'_>>| side.is_some_and(|t| "(,)".contains(t.text));
                 if alone(tokens.get(index - 1)) && alone(tokens.get(index + 1)) {
                     found.extend(columns.get(column).map(|oid| (index, *oid)));

@@ -6,7 +6,7 @@
 use rusqlite::{Connection, Statement as Prepared};
 
 use super::names::{Names, number, type_at};
-use crate::dialect::tokens::{Kind, Token, tokens};
+use crate::dialect::tokens::{Token, TokenKind, tokens};
 use crate::wire::types;
 
 /// Returns the columns of a prepared statement: their names, and their types where those are known
@@ -58,7 +58,7 @@ fn rename(name: &mut String, item: &[Token<'_>]) {
             Some([inner, r#as]) if inner.is_name() && r#as.is("as") => inner.name(),
             _ => item.iter().rev().nth(1).map_or_else(String::new, |token| token.text.to_owned()),
         },
-        [function, open, ..] if function.kind == Kind::Word && open.sign("(") => {
+        [function, open, ..] if function.kind == TokenKind::Word && open.sign("(") => {
             function.text.to_ascii_lowercase()
         }
         [.., dot, last] if dot.sign(".") => last.name(),
@@ -122,7 +122,7 @@ fn without_alias<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
                 && !name.is("end")
                 && (last.sign(")")
                     || last.is_name()
-                    || matches!(last.kind, Kind::Number | Kind::Text)) =>
+                    || matches!(last.kind, TokenKind::Number | TokenKind::Text)) =>
         {
             // `a b` names an item; `NOT b` does not.
             if last.is("not") || last.is("is") || last.is("null") {
@@ -192,7 +192,9 @@ fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Opti
 /// Returns the type of one operand: a literal, a column, a parameter, a cast, or a call.
 fn operand(tokens: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Option<u32> {
     match tokens {
-        [one] if one.kind == Kind::Param => parameters.get(number(one)?.checked_sub(1)?).copied(),
+        [one] if one.kind == TokenKind::Param => {
+            parameters.get(number(one)?.checked_sub(1)?).copied()
+        }
         [one] if one.is("true") || one.is("false") => Some(types::BOOL),
         [one] if one.is("current_timestamp") => Some(types::TIMESTAMPTZ),
         [one] if one.is("current_date") => Some(types::DATE),

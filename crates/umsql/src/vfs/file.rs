@@ -21,7 +21,7 @@ const FRAME_HEADER: usize = 24;
 const LOG_HEADER: u64 = 32;
 
 /// What a file is used for.
-pub(super) enum Kind {
+pub(super) enum FileRole {
     /// A database.
     Main(Seat),
     /// A write-ahead log.
@@ -32,7 +32,7 @@ pub(super) enum Kind {
 
 /// One connection's opening of a file.
 pub(super) struct OpenFile {
-    kind: Kind,
+    kind: FileRole,
     opened: Arc<Opened>,
     /// Whether this connection has mapped the log's shared memory.
     maps: Cell<bool>,
@@ -46,7 +46,7 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    pub(super) fn new(kind: Kind, opened: Arc<Opened>) -> OpenFile {
+    pub(super) fn new(kind: FileRole, opened: Arc<Opened>) -> OpenFile {
         let (maps, keeps_log, power_safe) = (Cell::new(false), Cell::new(false), Cell::new(true));
         let header = Cell::new(None);
         OpenFile { kind, opened, maps, keeps_log, power_safe, header }
@@ -59,15 +59,15 @@ impl OpenFile {
     /// Returns the database that this file belongs to.
     fn database(&self) -> Option<&Database> {
         match &self.kind {
-            Kind::Main(seat) => Some(&seat.database),
-            Kind::Log(database) => Some(database),
-            Kind::Other => None,
+            FileRole::Main(seat) => Some(&seat.database),
+            FileRole::Log(database) => Some(database),
+            FileRole::Other => None,
         }
     }
 
     pub(super) fn seat(&self) -> Option<&Seat> {
         match &self.kind {
-            Kind::Main(seat) => Some(seat),
+            FileRole::Main(seat) => Some(seat),
             _ => None,
         }
     }
@@ -103,7 +103,7 @@ impl OpenFile {
     }
 
     fn write_with_header(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        let is_log = matches!(self.kind, Kind::Log(_));
+        let is_log = matches!(self.kind, FileRole::Log(_));
         match self.header.take() {
             Some((start, header)) if at == start + FRAME_HEADER as u64 => {
                 return self.write_at(&[&header, buf].concat(), start);
@@ -128,7 +128,7 @@ impl OpenFile {
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
         self.opened.write_at(buf, at)?;
-        if let Kind::Log(database) = &self.kind {
+        if let FileRole::Log(database) = &self.kind {
             database.log.wrote(at, buf.len());
         }
         Ok(())
@@ -141,7 +141,7 @@ impl OpenFile {
         if let Err(error) = self.write_header().and_then(|()| self.opened.truncate(size)) {
             return failed(&error, ffi::SQLITE_IOERR_TRUNCATE);
         }
-        if let Kind::Log(database) = &self.kind {
+        if let FileRole::Log(database) = &self.kind {
             database.log.truncated(size);
         }
         ffi::SQLITE_OK
@@ -151,19 +151,19 @@ impl OpenFile {
     /// (see `log`).
     pub(super) fn sync(&self) -> c_int {
         let synced = match &self.kind {
-            Kind::Log(database) => match self.write_header() {
+            FileRole::Log(database) => match self.write_header() {
                 Ok(()) => database.log.sync(|| self.opened.sync()).map_err(|_| None),
                 Err(error) => Err(Some(error)),
             },
-            Kind::Main(seat) if self.is_in_trouble() => {
+            FileRole::Main(seat) if self.is_in_trouble() => {
                 debug_assert!(seat.database.log.trouble().is_some());
                 Err(None)
             }
-            Kind::Main(seat) => self.opened.sync().map_err(|error| {
+            FileRole::Main(seat) => self.opened.sync().map_err(|error| {
                 seat.database.log.fail(Trouble::SyncFailed(error.to_string()));
                 Some(error)
             }),
-            Kind::Other => self.opened.sync().map_err(Some),
+            FileRole::Other => self.opened.sync().map_err(Some),
         };
         match synced {
             Ok(()) => ffi::SQLITE_OK,

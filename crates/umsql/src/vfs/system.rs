@@ -13,7 +13,7 @@ use rusqlite::ffi;
 
 use super::callback::failed;
 use super::disk::{How, Opened};
-use super::file::{Kind, OpenFile};
+use super::file::{FileRole, OpenFile};
 use super::filesystem::Vfs;
 use crate::host;
 
@@ -39,14 +39,14 @@ pub(super) fn open_file(
     let (kind, opened) = if has(ffi::SQLITE_OPEN_MAIN_DB) && named {
         let seat = vfs.databases.open(&vfs.disk, &path, how)?;
         let main = Arc::clone(&seat.database.main);
-        (Kind::Main(seat), main)
+        (FileRole::Main(seat), main)
     } else if has(ffi::SQLITE_OPEN_WAL) {
         let database = vfs.databases.find(&without_suffix(&path)).ok_or(io::ErrorKind::NotFound)?;
         let log = database.open_log(&vfs.disk, &path, how)?;
-        (Kind::Log(database), log)
+        (FileRole::Log(database), log)
     } else {
         let opened = Opened::open(&vfs.disk, &path, how)?;
-        (Kind::Other, Arc::new(opened))
+        (FileRole::Other, Arc::new(opened))
     };
     if has(ffi::SQLITE_OPEN_DELETEONCLOSE) {
         vfs.disk.delete(&path)?;

@@ -17,7 +17,7 @@ use crate::node::user::User;
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
-use crate::record::report::Kind;
+use crate::record::report::WarningKind;
 use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::request::UserId;
 use crate::scheduler::{Scheduler, contain, here};
@@ -484,6 +484,6 @@ impl Clients {
     pub fn report_panic(&self, peer: Peer, when: &str) {
         self.panics.fetch_add(1, Ordering::Relaxed);
         let text = format_args!("a session of {peer} panicked when it {when}: it is closed");
-        crate::current::warn(Kind::Panicked, text);
+        crate::current::warn(WarningKind::Panicked, text);
     }
 }

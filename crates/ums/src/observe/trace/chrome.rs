@@ -3,17 +3,17 @@
 use std::fmt::Write;
 
 use super::Trace;
-use super::story::{Story, Track};
+use super::timeline::{Timeline, Track};
 
 impl Trace {
     /// Returns the trace as JSON for chrome://tracing, which ui.perfetto.dev reads too.
     pub fn to_chrome_json(&self) -> String {
-        let story = Story::of(self);
+        let timeline = Timeline::of(self);
         let mut out = Out(String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"));
-        for track in story.tracks() {
+        for track in timeline.tracks() {
             self.name_track(track, &mut out);
         }
-        for slice in &story.slices {
+        for slice in &timeline.slices {
             let duration = us(slice.to_ns - slice.from_ns);
             let rest = format!(",\"dur\":{duration}");
             out.event("X", slice.track, slice.from_ns, &slice.name, &rest);
@@ -22,7 +22,7 @@ impl Trace {
                 out.event("f", slice.track, slice.from_ns, "wake", &rest);
             }
         }
-        for mark in &story.marks {
+        for mark in &timeline.marks {
             out.event("i", mark.track, mark.at_ns, &mark.name, ",\"s\":\"t\"");
             if let Some(wake) = mark.wakes {
                 let rest = format!(",\"id\":{wake},\"cat\":\"wake\"");
@@ -68,7 +68,7 @@ fn us(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::tests::hand_over;
+    use super::super::timeline::tests::hand_over;
 
     #[test]
     fn the_json_has_slices_names_and_both_ends_of_a_wake_b43() {

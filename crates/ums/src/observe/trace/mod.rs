@@ -15,7 +15,7 @@
 
 mod chrome;
 mod perfetto;
-mod story;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@
 //! ```
 
 use super::Trace;
-use super::story::{Story, Track};
+use super::timeline::{Timeline, Track};
 
 const BEGIN: u64 = 1;
 const END: u64 = 2;
@@ -20,18 +20,18 @@ const INSTANT: u64 = 3;
 impl Trace {
     /// Returns the trace as protocol buffers for ui.perfetto.dev and Perfetto's tools.
     pub fn to_perfetto(&self) -> Vec<u8> {
-        let story = Story::of(self);
+        let timeline = Timeline::of(self);
         let mut out = Message::default();
-        for track in story.tracks() {
+        for track in timeline.tracks() {
             out.message(1, &self.descriptor(track));
         }
-        for slice in &story.slices {
+        for slice in &timeline.slices {
             let mut begin = event(BEGIN, slice.track, &slice.name);
             slice.because.iter().for_each(|wake| begin.fixed(48, *wake));
             out.message(1, &packet(slice.from_ns, &begin));
             out.message(1, &packet(slice.to_ns, &event(END, slice.track, "")));
         }
-        for mark in &story.marks {
+        for mark in &timeline.marks {
             let mut instant = event(INSTANT, mark.track, &mark.name);
             mark.wakes.iter().for_each(|wake| instant.fixed(47, *wake));
             out.message(1, &packet(mark.at_ns, &instant));
@@ -120,7 +120,7 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::tests::hand_over;
+    use super::super::timeline::tests::hand_over;
     use super::*;
 
     #[test]

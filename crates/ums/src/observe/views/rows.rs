@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::table::View;
-use crate::monitor::{ConditionCount, Counts, PastReport, StallStack};
+use crate::monitor::{ConditionCount, PastReport, ReportCounts, StallStack};
 use crate::node::{Node, NodeInner};
 use crate::observe::trace::{TraceEvent, last_events};
 use crate::os::clock;
@@ -323,9 +323,9 @@ impl Node {
             switches: all.iter().flat_map(|s| switches(s)).collect(),
             pending_io: all.iter().flat_map(|s| pending_io(s)).collect(),
             ring: Vec::new(),
-            monitor: self.inner.found(Counts::read),
-            reports: self.inner.found(Counts::recent),
-            stalls: self.inner.found(Counts::stalls),
+            monitor: self.inner.found(ReportCounts::read),
+            reports: self.inner.found(ReportCounts::recent),
+            stalls: self.inner.found(ReportCounts::stalls),
             spinlocks: vec![short_lock::counts()],
             deadlocks: deadlock::all_kept(),
             workers,
@@ -354,9 +354,9 @@ pub(super) fn for_view(node: &NodeInner, view: View) -> Snapshot {
         View::Users | View::UserWaits => seen.users = users(node),
         View::ContextSwitches => seen.switches = all.iter().flat_map(|s| switches(s)).collect(),
         View::Ring => seen.ring = last_events(node).events,
-        View::Monitor => seen.monitor = node.found(Counts::read),
-        View::Reports => seen.reports = node.found(Counts::recent),
-        View::Stalls => seen.stalls = node.found(Counts::stalls),
+        View::Monitor => seen.monitor = node.found(ReportCounts::read),
+        View::Reports => seen.reports = node.found(ReportCounts::recent),
+        View::Stalls => seen.stalls = node.found(ReportCounts::stalls),
         View::Spinlocks => seen.spinlocks = vec![short_lock::counts()],
         View::Deadlocks => seen.deadlocks = deadlock::all_kept(),
         View::PendingIo => seen.pending_io = all.iter().flat_map(|s| pending_io(s)).collect(),
@@ -588,7 +588,7 @@ fn switches(s: &Scheduler) -> Vec<SwitchRow> {
 
 fn pending_io(s: &Scheduler) -> Vec<PendingIoRow> {
     let now = clock::ticks();
-    let row = |seen: crate::scheduler::lists::io_board::Seen| PendingIoRow {
+    let row = |seen: crate::scheduler::lists::io_board::OutstandingIo| PendingIoRow {
         scheduler: s.index,
         token: seen.token,
         operation: seen.operation,

@@ -39,7 +39,7 @@
 use std::sync::atomic::Ordering;
 
 use super::atomic::{AtomicBool, AtomicU64, fence};
-use super::event::Event;
+use super::event::ThreadEvent;
 
 /// The flag of one sleeper: whether it sleeps, or is about to.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ impl Asleep {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
     }
 
-    /// S1 to S5 of a sleeper that sleeps on an [`Event`].
-    pub fn sleep_unless(&self, event: &Event, found: impl FnOnce() -> bool) {
+    /// S1 to S5 of a sleeper that sleeps on a [`ThreadEvent`].
+    pub fn sleep_unless(&self, event: &ThreadEvent, found: impl FnOnce() -> bool) {
         self.announce();
         if !found() {
             event.wait();

@@ -11,7 +11,7 @@ use super::*;
 #[test]
 fn loom_a_hand_off_between_two_threads_loses_no_set() {
     ::loom::model(|| {
-        let (here, there) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let (here, there) = (Arc::new(ThreadEvent::new()), Arc::new(ThreadEvent::new()));
         let (h, t) = (here.clone(), there.clone());
         let peer = ::loom::thread::spawn(move || {
             for _ in 0..2 {
@@ -30,7 +30,7 @@ fn loom_a_hand_off_between_two_threads_loses_no_set() {
 #[test]
 fn loom_a_set_that_meets_a_deadline_counts_now_or_for_the_next_wait() {
     ::loom::model(|| {
-        let event = Arc::new(Event::new());
+        let event = Arc::new(ThreadEvent::new());
         let setter = event.clone();
         let peer = ::loom::thread::spawn(move || setter.set());
         if !event.wait_until(0) {
@@ -44,7 +44,7 @@ fn loom_a_set_that_meets_a_deadline_counts_now_or_for_the_next_wait() {
 #[test]
 fn loom_what_was_written_before_the_set_is_seen_after_the_wait() {
     ::loom::model(|| {
-        let event = Arc::new(Event::new());
+        let event = Arc::new(ThreadEvent::new());
         let word = Arc::new(::loom::cell::Cell::new(0));
         let (e, w) = (event.clone(), word.clone());
         let peer = ::loom::thread::spawn(move || {

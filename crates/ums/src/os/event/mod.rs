@@ -27,17 +27,17 @@ const ASLEEP: u32 = 2;
 
 /// An auto-reset event for one waiting thread.
 #[derive(Debug)]
-pub struct Event {
+pub struct ThreadEvent {
     word: AtomicU32,
     /// In models, this stands for the futex in the kernel.
     #[cfg(loom)]
     kernel: ::loom::sync::Notify,
 }
 
-impl Event {
+impl ThreadEvent {
     /// Makes an event that is not set.
-    pub fn new() -> Event {
-        Event {
+    pub fn new() -> ThreadEvent {
+        ThreadEvent {
             word: AtomicU32::new(UNSET),
             #[cfg(loom)]
             kernel: ::loom::sync::Notify::new(),
@@ -93,8 +93,8 @@ impl Event {
         }
     }
 
-    /// Makes the thread that sleeps on the event check `instead` (see [`Event::wait_unless`]),
-    /// without setting the event.
+    /// Makes the thread that sleeps on the event check `instead` (see
+    /// [`ThreadEvent::wait_unless`]), without setting the event.
     pub fn nudge(&self) {
         self.wake_sleeper();
     }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_set_before_the_wait_is_kept_u11() {
-        let event = Event::new();
+        let event = ThreadEvent::new();
         event.set();
         event.set();
         event.wait();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn every_set_wakes_the_waiter_u12() {
-        let (here, there) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let (here, there) = (Arc::new(ThreadEvent::new()), Arc::new(ThreadEvent::new()));
         let (h, t) = (here.clone(), there.clone());
         let peer = std::thread::spawn(move || {
             for _ in 0..10_000 {
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_nudge_ends_a_wait_and_consumes_no_set() {
         use std::sync::atomic::AtomicBool;
-        let (event, instead) = (Arc::new(Event::new()), Arc::new(AtomicBool::new(false)));
+        let (event, instead) = (Arc::new(ThreadEvent::new()), Arc::new(AtomicBool::new(false)));
         let (theirs, told) = (event.clone(), instead.clone());
         let waiter = std::thread::spawn(move || {
             let nudged = !theirs.wait_unless(&told);

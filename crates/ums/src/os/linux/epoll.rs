@@ -48,7 +48,7 @@ use rustix::event::epoll;
 use super::call::{self, Tried};
 use super::helpers::Chores;
 use super::owned::{self, Stamp};
-use super::waiting::{Line, TokenHasher, Waiting};
+use super::waiting::{OpQueue, TokenHasher, Waiting};
 use crate::os::clock;
 use crate::os::driver::{Done, Driver, LiveOp, Op, Side, Submitted, Waker};
 
@@ -68,7 +68,7 @@ const EDGE: u32 = libc::EPOLLET as u32;
 /// A watch: the driver's record of one descriptor number.
 struct Watch {
     /// The operations that wait to read, and those that wait to write.
-    lines: [Line; 2],
+    queues: [OpQueue; 2],
     /// The adoption under which the descriptor was registered; `NONE` for a one-shot registration.
     stamp: Stamp,
     /// The serial number of this registration, which its events contain (*Fresh Event*).
@@ -87,7 +87,7 @@ struct Watch {
 impl Watch {
     fn new(serial: u32) -> Watch {
         Watch {
-            lines: [Line::new(); 2],
+            queues: [OpQueue::new(); 2],
             stamp: Stamp::NONE,
             serial,
             known: false,
@@ -97,9 +97,9 @@ impl Watch {
         }
     }
 
-    /// Returns the events that the operations in the lines wait for.
+    /// Returns the events that the operations in the queues wait for.
     fn wanted(&self) -> u32 {
-        let [reads, writes] = &self.lines;
+        let [reads, writes] = &self.queues;
         (if reads.is_empty() { 0 } else { IN }) | (if writes.is_empty() { 0 } else { OUT })
     }
 }
@@ -168,17 +168,17 @@ impl Epoll {
             self.serial = self.serial.wrapping_add(1);
             let fresh = Watch { stamp, ..Watch::new(self.serial) };
             if let Some(stale) = self.watches.insert(fd, fresh) {
-                self.evict(stale.lines);
+                self.evict(stale.queues);
             }
         }
         self.watches.get_mut(&fd).expect("it was just put there")
     }
 
     /// Ends operations whose descriptor was closed while they waited.
-    fn evict(&mut self, lines: [Line; 2]) {
-        for mut line in lines {
-            while let Some(token) = line.first() {
-                self.waiting.remove(&mut line, token);
+    fn evict(&mut self, queues: [OpQueue; 2]) {
+        for mut queue in queues {
+            while let Some(token) = queue.first() {
+                self.waiting.remove(&mut queue, token);
                 self.finished.push(Done { token, result: -libc::EBADF });
             }
         }
@@ -189,7 +189,7 @@ impl Epoll {
     /// call that arms the side makes epoll report its readiness.
     fn worth_trying(watch: &Watch, op: &Op) -> bool {
         let side = op.side();
-        let alone = watch.lines[side as usize].is_empty();
+        let alone = watch.queues[side as usize].is_empty();
         let armed = watch.armed & events_of(side) != 0;
         let adopted = watch.stamp.is_owned();
         let perhaps = !(adopted && armed) || watch.perhaps & events_of(side) != 0;
@@ -209,7 +209,7 @@ impl Epoll {
         tried
     }
 
-    /// Makes the kernel report what the lines of `fd`, and `side` in addition, wait for.
+    /// Makes the kernel report what the queues of `fd`, and `side` in addition, wait for.
     fn arm(&mut self, fd: RawFd, side: Option<Side>) -> Result<(), i32> {
         let epoll = self.epoll.as_raw_fd();
         let watch = self.watches.get_mut(&fd).expect("a watch is made before it is armed");
@@ -229,7 +229,7 @@ impl Epoll {
             false => ctl(libc::EPOLL_CTL_ADD, watch.serial),
         };
         match result {
-            // The number was closed and means another file now. The operations in the lines wait
+            // The number was closed and means another file now. The operations in the queues wait
             // for the closed file.
             Err(libc::ENOENT) => {
                 gone = true;
@@ -244,7 +244,7 @@ impl Epoll {
         watch.known = result.is_ok();
         watch.armed = if result.is_ok() { events } else { 0 };
         if gone {
-            let stale = std::mem::replace(&mut watch.lines, [Line::new(); 2]);
+            let stale = std::mem::replace(&mut watch.queues, [OpQueue::new(); 2]);
             self.evict(stale);
         }
         result
@@ -307,7 +307,7 @@ impl Epoll {
         let watch = self.watches.get_mut(&fd).expect("only a watched descriptor is served");
         watch.perhaps |= events_of(side);
         let mut untouched = true;
-        while let Some(token) = watch.lines[side as usize].first() {
+        while let Some(token) = watch.queues[side as usize].first() {
             let op = self.waiting.get(token).expect("what stands in line is waiting");
             let tried = if op.is_poll() && untouched {
                 Tried::Finished(mask as i32) // epoll's event bits are those of poll(2).
@@ -316,7 +316,7 @@ impl Epoll {
                 Epoll::attempt(watch, op)
             };
             let Tried::Finished(result) = tried else { return };
-            self.waiting.remove(&mut watch.lines[side as usize], token);
+            self.waiting.remove(&mut watch.queues[side as usize], token);
             self.finished.push(Done { token, result });
         }
     }
@@ -325,9 +325,9 @@ impl Epoll {
     #[cold]
     fn fail(&mut self, fd: RawFd, errno: i32) {
         let watch = self.watches.get_mut(&fd).expect("only a watched descriptor fails");
-        for line in &mut watch.lines {
-            while let Some(token) = line.first() {
-                self.waiting.remove(line, token);
+        for queue in &mut watch.queues {
+            while let Some(token) = queue.first() {
+                self.waiting.remove(queue, token);
                 self.finished.push(Done { token, result: -errno });
             }
         }
@@ -377,7 +377,7 @@ impl Driver for Epoll {
             Err(errno) => return Submitted::Done(-errno),
         }
         let watch = self.watches.get_mut(&fd).expect("it was armed just now");
-        self.waiting.push(&mut watch.lines[side as usize], token, op);
+        self.waiting.push(&mut watch.queues[side as usize], token, op);
         Submitted::Pending
     }
 
@@ -385,7 +385,7 @@ impl Driver for Epoll {
         if let Some((fd, side)) = self.waiting.get(token).map(|op| (op.fd(), op.side())) {
             let watch = self.watches.get_mut(&fd);
             let watch = watch.expect("an operation that waits is in line at a watch");
-            self.waiting.remove(&mut watch.lines[side as usize], token);
+            self.waiting.remove(&mut watch.queues[side as usize], token);
         } else if !self.chores.cancel(token) {
             return;
         }

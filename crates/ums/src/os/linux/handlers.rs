@@ -1,11 +1,11 @@
 //! Signal handlers that stand before others, and call the earlier handler afterwards.
 //!
 //! ```text
-//!   kernel --> enter --Frame--> Handler::handle --pass_on--> the handler that was there before
+//!   kernel --> enter --SignalFrame--> Handler::handle --pass_on--> the handler there before
 //! ```
 //!
-//! A [`Frame`] is what the kernel handed to the handler. Only `enter` makes one, so it is safe to
-//! read and change it, and to pass it on.
+//! A [`SignalFrame`] is what the kernel handed to the handler. Only `enter` makes one, so it is
+//! safe to read and change it, and to pass it on.
 //!
 //! Named invariant **Signal**: what a [`Handler`] does is async-signal-safe. `enter` keeps `errno`.
 
@@ -23,11 +23,11 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 /// *Signal*: `handle` does only what is async-signal-safe.
 pub unsafe trait Handler {
     /// Handles a signal.
-    fn handle(frame: &mut Frame<'_>);
+    fn handle(frame: &mut SignalFrame<'_>);
 }
 
 /// What a handler was called with. What it changes there, the kernel restores.
-pub struct Frame<'a> {
+pub struct SignalFrame<'a> {
     signal: c_int,
     info: &'a mut siginfo_t,
     context: &'a mut ucontext_t,
@@ -35,18 +35,18 @@ pub struct Frame<'a> {
     pc: u64,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> SignalFrame<'a> {
     /// # Safety
     /// *Signal*: these are what the kernel handed to a handler with `SA_SIGINFO`, for as long as
     /// that runs. The thread continues at the program counter that they name.
-    pub unsafe fn of(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> Frame<'a> {
+    pub unsafe fn of(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> SignalFrame<'a> {
         // SAFETY: Contract: both are the kernel's, and on this thread's stack.
         let (info, context) = unsafe { (&mut *info, &mut *context.cast::<ucontext_t>()) };
         #[cfg(target_arch = "x86_64")]
         let pc = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
         #[cfg(target_arch = "aarch64")]
         let pc = context.uc_mcontext.pc;
-        Frame { signal, info, context, pc }
+        SignalFrame { signal, info, context, pc }
     }
 
     /// Returns the signal's number.
@@ -175,7 +175,7 @@ pub fn install<H: Handler>(
 extern "C" fn enter<H: Handler>(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let kept = errno();
     // SAFETY: Contract: the kernel's own arguments.
-    let mut frame = unsafe { Frame::of(signal, info, context) };
+    let mut frame = unsafe { SignalFrame::of(signal, info, context) };
     H::handle(&mut frame);
     set_errno(kept);
 }
@@ -188,7 +188,7 @@ pub fn ring_on(signal: c_int, bell: OwnedFd) {
     struct Ring;
     // SAFETY: Signal: a load, a write and the earlier handler.
     unsafe impl Handler for Ring {
-        fn handle(frame: &mut Frame<'_>) {
+        fn handle(frame: &mut SignalFrame<'_>) {
             if let Some(bell) = BELL.get() {
                 let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
             }

@@ -44,7 +44,7 @@ use super::call::{self, Tried};
 use super::waiting::TokenMap;
 use crate::os::asleep::Asleep;
 use crate::os::driver::{Done, LiveOp, Op, Waker};
-use crate::os::lock::{Condvar, Lock};
+use crate::os::lock::{Lock, LockCondvar};
 
 /// The most helpers of a pool.
 pub const HELPERS_MAX: u32 = 16;
@@ -210,7 +210,7 @@ impl Drop for Chores {
 struct Pool {
     name: &'static str,
     state: Lock<State>,
-    work: Condvar,
+    work: LockCondvar,
 }
 
 struct State {
@@ -229,7 +229,7 @@ static NICE_TRANSFERS: Pool = Pool::new("nice-file");
 impl Pool {
     const fn new(name: &'static str) -> Pool {
         let state = State { line: VecDeque::new(), idle: 0, numbers: 0 };
-        Pool { name, state: Lock::new(state), work: Condvar::new() }
+        Pool { name, state: Lock::new(state), work: LockCondvar::new() }
     }
 
     fn of(op: &Op) -> &'static Pool {

@@ -16,17 +16,17 @@ use std::io;
 
 use super::epoll::Epoll;
 use super::sync::Sync;
-use super::uring::Uring;
+use super::uring::UringDriver;
 use crate::os::driver::Driver;
 use crate::os::faulty;
 
 /// Which back end to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The best that the system and the driver's owner allow.
+    /// The best that the system and the driver's threads allow.
     #[default]
     Auto,
-    /// io_uring or an error; but epoll for an owner with many threads, because a ring belongs to
+    /// io_uring or an error; but epoll for many threads, because a ring belongs to
     /// one thread.
     Uring,
     /// epoll or an error.
@@ -54,7 +54,7 @@ impl std::str::FromStr for Choice {
 
 /// Which threads will call the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum DriverThreads {
     /// The calling thread alone, for the driver's whole life (fiber workers).
     OneThread,
     /// Any thread that holds the baton: thread workers, or the carriers that take turns in carrying
@@ -71,13 +71,13 @@ pub enum Owner {
 /// end; if the process has no file descriptors left.
 ///
 /// ```text
-/// let mut io = open(Choice::Auto, Owner::ManyThreads)?;
+/// let mut io = open(Choice::Auto, DriverThreads::ManyThreads)?;
 /// let mut done = Vec::new();
 /// io.waker().wake();
 /// io.wait(None, &mut done);
 /// assert!(done.is_empty(), "a wake ends the wait and is no completion");
 /// ```
-pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
+pub fn open(choice: Choice, threads: DriverThreads) -> io::Result<Box<dyn Driver>> {
     if crate::os::sim::is_here() {
         let eager = choice == Choice::Sync;
         return crate::os::sim::driver::open(eager);
@@ -86,7 +86,7 @@ pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
         Ok(forced) => forced.parse()?,
         Err(_) => choice,
     };
-    open_as(choice, owner).map(faulty::wrap)
+    open_as(choice, threads).map(faulty::wrap)
 }
 
 /// Does the same, but ignores the environment variable.
@@ -94,15 +94,15 @@ pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
 /// # Errors
 ///
 /// As for [`open`].
-pub fn open_as(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
+pub fn open_as(choice: Choice, threads: DriverThreads) -> io::Result<Box<dyn Driver>> {
     const SHARED: &str = "a ring belongs to one thread, and this scheduler has many";
-    match (choice, owner) {
+    match (choice, threads) {
         (Choice::Sync, _) => Ok(Box::new(Sync::new("it was asked for".into())?)),
         (Choice::Epoll, _) => Ok(Box::new(Epoll::new("it was asked for".into())?)),
-        (Choice::Uring, Owner::OneThread) => Ok(Box::new(Uring::new()?)),
-        (Choice::Uring, Owner::ManyThreads) => Ok(Box::new(Epoll::new(SHARED.into())?)),
-        (Choice::Auto, Owner::ManyThreads) => epoll_or_sync(SHARED.into()),
-        (Choice::Auto, Owner::OneThread) => match Uring::new() {
+        (Choice::Uring, DriverThreads::OneThread) => Ok(Box::new(UringDriver::new()?)),
+        (Choice::Uring, DriverThreads::ManyThreads) => Ok(Box::new(Epoll::new(SHARED.into())?)),
+        (Choice::Auto, DriverThreads::ManyThreads) => epoll_or_sync(SHARED.into()),
+        (Choice::Auto, DriverThreads::OneThread) => match UringDriver::new() {
             Ok(ring) => Ok(Box::new(ring)),
             Err(why) => epoll_or_sync(format!("io_uring: {why}")),
         },

@@ -36,7 +36,7 @@ static TABLE: [OnceLock<Chunk>; CHUNKS] = [const { OnceLock::new() }; CHUNKS];
 
 /// The kind of an adopted descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DescriptorKind {
     /// A connected stream socket or a pipe: bytes without boundaries.
     Stream,
     /// A listener, a datagram socket, or anything else.
@@ -71,11 +71,11 @@ impl Stamp {
 
 /// Adopts a descriptor: from now until [`release`] the number means this file. Numbers beyond the
 /// end of the table (four million) are ignored.
-pub fn adopt(fd: RawFd, kind: Kind) {
+pub fn adopt(fd: RawFd, kind: DescriptorKind) {
     let kind = match kind {
-        Kind::Stream => STREAM,
-        Kind::Other => OTHER,
-        Kind::File => FILE,
+        DescriptorKind::Stream => STREAM,
+        DescriptorKind::Other => OTHER,
+        DescriptorKind::File => FILE,
     };
     if let Some(word) = word(fd, true) {
         // Only the owner of a number writes its word; drivers on other threads read it.
@@ -116,17 +116,17 @@ mod tests {
     fn each_adoption_of_a_number_has_its_own_stamp() {
         let fd = 4_000_001; // No other test has this many descriptors.
         assert_eq!(stamp(fd), Stamp::NONE);
-        adopt(fd, Kind::Stream);
+        adopt(fd, DescriptorKind::Stream);
         let first = stamp(fd);
         assert!(first.is_owned() && first.is_stream());
         release(fd);
         assert_eq!(stamp(fd), Stamp::NONE);
-        adopt(fd, Kind::Other);
+        adopt(fd, DescriptorKind::Other);
         let second = stamp(fd);
         assert!(second.is_owned() && !second.is_stream() && !second.is_file());
         assert_ne!(first, second);
         release(fd);
-        adopt(fd, Kind::File);
+        adopt(fd, DescriptorKind::File);
         assert!(stamp(fd).is_owned() && stamp(fd).is_file() && !stamp(fd).is_stream());
         release(fd);
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn numbers_outside_the_table_are_not_adopted() {
         for fd in [-1, i32::MAX] {
-            adopt(fd, Kind::Other);
+            adopt(fd, DescriptorKind::Other);
             assert_eq!(stamp(fd), Stamp::NONE);
             release(fd);
         }

@@ -220,27 +220,27 @@ const HEAD_AT: usize = 1024;
 
 /// The addresses of one ring, whatever is mapped there at the moment.
 #[derive(Debug)]
-pub struct Ring {
+pub struct PerfRing {
     base: *mut u8,
     page: usize,
 }
 
 // SAFETY: Own Memory: it is read with atomic loads, from memory that stays mapped; only one
 // thread at a time maps events into it, as `map` and `close` require.
-unsafe impl Send for Ring {}
+unsafe impl Send for PerfRing {}
 // SAFETY: Own Memory: as above.
-unsafe impl Sync for Ring {}
+unsafe impl Sync for PerfRing {}
 
-impl Ring {
+impl PerfRing {
     /// Reserves addresses for a ring. They are mapped until the process ends, at first to pages of
     /// zeros.
     ///
     /// # Errors
     /// There is not enough memory, or the process has too many mappings.
-    pub fn reserve() -> io::Result<Ring> {
+    pub fn reserve() -> io::Result<PerfRing> {
         let page = rustix::param::page_size();
         let base = map(ptr::null_mut(), 2 * page, None)?;
-        Ok(Ring { base, page })
+        Ok(PerfRing { base, page })
     }
 
     /// Makes the kernel write this event's records here. Only one thread may call this at a time.
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_ring_without_an_event_says_that_its_thread_runs() {
-        let ring = Ring::reserve().unwrap();
+        let ring = PerfRing::reserve().unwrap();
         assert_eq!((ring.head(), ring.last()), (0, Last::Runs));
         ring.close();
         assert_eq!(ring.head(), 0);

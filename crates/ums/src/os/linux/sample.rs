@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use fiber::StackRange;
 use libc::c_int;
 
-use super::handlers::{self, Before, Frame, Handler};
+use super::handlers::{self, Before, Handler, SignalFrame};
 use crate::os::lock::Lock;
 
 const SIGNAL: c_int = libc::SIGURG;
@@ -175,7 +175,7 @@ struct Sampler;
 
 // SAFETY: Signal: it reads atomics and thread-locals without destructors, and copies memory.
 unsafe impl Handler for Sampler {
-    fn handle(frame: &mut Frame<'_>) {
+    fn handle(frame: &mut SignalFrame<'_>) {
         let me = crate::os::thread_number();
         let (asked, copying) = (of(me, ASKED), of(me, COPYING));
         let mine = STATE.compare_exchange(asked, copying, Ordering::AcqRel, Ordering::Relaxed);

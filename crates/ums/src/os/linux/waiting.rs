@@ -1,13 +1,13 @@
 //! Operations that wait for a descriptor, in queues, and found by token.
 //!
 //! ```text
-//!   Line (one per side of a descriptor)        Waiting (one per driver)
+//!   OpQueue (one per side of a descriptor)     Waiting (one per driver)
 //!   first ----> token 7 <-> token 3 <-> token 9 <---- last
 //! ```
 //!
-//! A *line* is a first-in first-out queue whose links are tokens. So any operation can leave its
-//! line in constant time, and the line of a descriptor without waiting operations costs two words.
-//! All code here is safe.
+//! An [`OpQueue`] is a first-in first-out queue whose links are tokens. So any operation can leave
+//! its queue in constant time, and the queue of a descriptor without waiting operations costs two
+//! words. All code here is safe.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -49,15 +49,15 @@ const NONE: u64 = u64::MAX;
 
 /// A queue of operations, whose links are in a [`Waiting`].
 #[derive(Debug, Clone, Copy)]
-pub struct Line {
+pub struct OpQueue {
     first: u64,
     last: u64,
 }
 
-impl Line {
+impl OpQueue {
     /// Makes an empty queue.
-    pub const fn new() -> Line {
-        Line { first: NONE, last: NONE }
+    pub const fn new() -> OpQueue {
+        OpQueue { first: NONE, last: NONE }
     }
 
     /// Returns whether the queue is empty.
@@ -101,35 +101,35 @@ impl Waiting {
         self.nodes.get_mut(&token).map(|node| &mut node.op)
     }
 
-    /// Puts an operation at the end of a line.
+    /// Puts an operation at the end of a queue.
     ///
     /// # Panics
     ///
     /// If the token is already waiting, because it would complete twice.
-    pub fn push(&mut self, line: &mut Line, token: u64, op: LiveOp<'static>) {
-        let node = Node { op, before: line.last, after: NONE };
+    pub fn push(&mut self, queue: &mut OpQueue, token: u64, op: LiveOp<'static>) {
+        let node = Node { op, before: queue.last, after: NONE };
         assert!(self.nodes.insert(token, node).is_none(), "token {token} is already pending");
-        match self.nodes.get_mut(&line.last) {
+        match self.nodes.get_mut(&queue.last) {
             Some(last) => last.after = token,
-            None => line.first = token,
+            None => queue.first = token,
         }
-        line.last = token;
+        queue.last = token;
     }
 
-    /// Takes an operation out of its line.
+    /// Takes an operation out of its queue.
     ///
     /// # Panics
     ///
     /// If the token does not wait. The caller must check that first.
-    pub fn remove(&mut self, line: &mut Line, token: u64) -> LiveOp<'static> {
+    pub fn remove(&mut self, queue: &mut OpQueue, token: u64) -> LiveOp<'static> {
         let node = self.nodes.remove(&token).expect("only a waiting token is removed");
         match self.nodes.get_mut(&node.before) {
             Some(before) => before.after = node.after,
-            None => line.first = node.after,
+            None => queue.first = node.after,
         }
         match self.nodes.get_mut(&node.after) {
             Some(after) => after.before = node.before,
-            None => line.last = node.before,
+            None => queue.last = node.before,
         }
         node.op
     }
@@ -140,40 +140,40 @@ mod tests {
     use super::*;
     use crate::os::driver::Side;
 
-    fn tokens(waiting: &Waiting, line: Line) -> Vec<u64> {
+    fn tokens(waiting: &Waiting, queue: OpQueue) -> Vec<u64> {
         let mut seen = Vec::new();
-        let mut at = line.first;
+        let mut at = queue.first;
         while at != NONE {
             seen.push(at);
             at = waiting.nodes[&at].after;
         }
-        assert_eq!(seen.last().copied().unwrap_or(NONE), line.last);
+        assert_eq!(seen.last().copied().unwrap_or(NONE), queue.last);
         seen
     }
 
     #[test]
     fn a_line_keeps_the_order_of_arrival_when_any_operation_leaves() {
         for leaver in [0, 1, 2, 3] {
-            let (mut waiting, mut line) = (Waiting::default(), Line::new());
+            let (mut waiting, mut queue) = (Waiting::default(), OpQueue::new());
             for token in 0..4 {
-                waiting.push(&mut line, token, LiveOp::poll(0, Side::In));
+                waiting.push(&mut queue, token, LiveOp::poll(0, Side::In));
             }
-            waiting.remove(&mut line, leaver);
+            waiting.remove(&mut queue, leaver);
             let rest: Vec<u64> = (0..4).filter(|&t| t != leaver).collect();
-            assert_eq!(tokens(&waiting, line), rest);
+            assert_eq!(tokens(&waiting, queue), rest);
             for token in rest {
-                assert_eq!(line.first(), Some(token));
-                waiting.remove(&mut line, token);
+                assert_eq!(queue.first(), Some(token));
+                waiting.remove(&mut queue, token);
             }
-            assert!(line.is_empty() && waiting.is_empty() && line.last == NONE);
+            assert!(queue.is_empty() && waiting.is_empty() && queue.last == NONE);
         }
     }
 
     #[test]
     #[should_panic(expected = "already pending")]
     fn a_token_cannot_wait_twice() {
-        let (mut waiting, mut line) = (Waiting::default(), Line::new());
-        waiting.push(&mut line, 5, LiveOp::poll(0, Side::In));
-        waiting.push(&mut line, 5, LiveOp::poll(0, Side::In));
+        let (mut waiting, mut queue) = (Waiting::default(), OpQueue::new());
+        waiting.push(&mut queue, 5, LiveOp::poll(0, Side::In));
+        waiting.push(&mut queue, 5, LiveOp::poll(0, Side::In));
     }
 }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use super::{Condition, On, PLACE, Place, UNINTERRUPTED, World, place};
 use crate::os;
 use crate::os::clock::NEVER;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::os::lock::Lock;
 
 /// The membership of a host's kernel thread while no context has it. There is one for each
@@ -135,8 +135,8 @@ impl Carried {
 
 /// Returns an event that the calling thread, a worker on its own kernel thread, sets when it has
 /// been saved. Then a helper thread calls `tell` on its behalf, and the kernel thread sleeps.
-pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<Event> {
-    let saved = Arc::new(Event::new());
+pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<ThreadEvent> {
+    let saved = Arc::new(ThreadEvent::new());
     let (seen, place) = (Arc::clone(&saved), PLACE.take());
     let ferryman = move || {
         seen.wait();

@@ -44,9 +44,9 @@ use std::sync::{Arc, MutexGuard};
 
 use super::clock::NEVER;
 use super::linux::{affinity, call};
-use crate::os::lock::{Condvar, Lock};
+use crate::os::lock::{Lock, LockCondvar};
 pub use plan::{Dice, Faults, Plan};
-use trace::Trace;
+use trace::PointLog;
 
 /// The most by which time grows from one point to the next, in nanoseconds.
 const STEP_MAX_NS: u64 = 4_000;
@@ -105,7 +105,7 @@ struct State {
     members: Vec<Member>,
     disk: disk::Disk,
     net: net::Net,
-    trace: Trace,
+    trace: PointLog,
     /// The result, once the world has ended.
     ended: Option<Ended>,
 }
@@ -114,7 +114,7 @@ struct State {
 pub struct World {
     state: Lock<State>,
     /// Notified when the world ends.
-    over: Condvar,
+    over: LockCondvar,
     /// The number of the thread that has the token.
     running: AtomicUsize,
 }
@@ -461,11 +461,11 @@ impl World {
             members: vec![Member { name, condition, at: "its start", os: None }],
             disk: disk::Disk::default(),
             net: net::Net::default(),
-            trace: Trace::new(),
+            trace: PointLog::new(),
             ended: None,
             plan,
         };
-        World { state: Lock::new(state), running: AtomicUsize::new(0), over: Condvar::new() }
+        World { state: Lock::new(state), running: AtomicUsize::new(0), over: LockCondvar::new() }
     }
 
     /// Ends the world, because the story has returned or panicked.

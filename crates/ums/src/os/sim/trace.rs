@@ -14,7 +14,7 @@ struct Line {
 }
 
 /// A record of points; see the top of this file.
-pub struct Trace {
+pub struct PointLog {
     lines: VecDeque<Line>,
     /// How many points were passed.
     pub steps: u64,
@@ -22,10 +22,10 @@ pub struct Trace {
     pub hash: u64,
 }
 
-impl Trace {
+impl PointLog {
     /// Returns an empty record.
-    pub fn new() -> Trace {
-        Trace { lines: VecDeque::new(), steps: 0, hash: 0xCBF2_9CE4_8422_2325 }
+    pub fn new() -> PointLog {
+        PointLog { lines: VecDeque::new(), steps: 0, hash: 0xCBF2_9CE4_8422_2325 }
     }
 
     /// Records that a thread has passed a point.

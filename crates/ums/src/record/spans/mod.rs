@@ -20,9 +20,9 @@
 #[cfg(feature = "spans")]
 mod on;
 #[cfg(feature = "spans")]
-pub(crate) use on::Slot;
+pub(crate) use on::WorkerSpans;
 
 #[cfg(not(feature = "spans"))]
 mod off;
 #[cfg(not(feature = "spans"))]
-pub(crate) use off::Slot;
+pub(crate) use off::WorkerSpans;

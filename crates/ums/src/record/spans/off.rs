@@ -1,11 +1,11 @@
 //! Without the feature `spans`: empty functions, which the compiler removes.
 
 /// The spans of one worker.
-pub(crate) struct Slot;
+pub(crate) struct WorkerSpans;
 
-impl Slot {
-    pub const fn new() -> Slot {
-        Slot
+impl WorkerSpans {
+    pub const fn new() -> WorkerSpans {
+        WorkerSpans
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use tracing::{Span, trace, trace_span};
 
 /// The spans of one worker. The worker itself begins, pauses and ends them; `woken` is called by
 /// any thread.
-pub(crate) struct Slot(Lock<Spans>);
+pub(crate) struct WorkerSpans(Lock<Spans>);
 
 struct Spans {
     worker: Option<Span>,
@@ -36,9 +36,9 @@ impl Spans {
     }
 }
 
-impl Slot {
-    pub const fn new() -> Slot {
-        Slot(Lock::new(Spans { worker: None, request: None, entered: false }))
+impl WorkerSpans {
+    pub const fn new() -> WorkerSpans {
+        WorkerSpans(Lock::new(Spans { worker: None, request: None, entered: false }))
     }
 
     /// Notes that the worker begins to live and runs.

@@ -49,7 +49,7 @@ use std::sync::{Arc, Weak};
 use super::state::REASON;
 use crate::os::clock;
 use crate::os::entry::Inside;
-use crate::os::event::Event;
+use crate::os::event::ThreadEvent;
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
@@ -222,7 +222,7 @@ impl GateHandler for WatchedWorker {
         true
     }
 
-    fn event(&self) -> &'static Event {
+    fn event(&self) -> &'static ThreadEvent {
         &self.waiter.event
     }
 

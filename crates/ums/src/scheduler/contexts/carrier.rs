@@ -64,7 +64,7 @@ use crate::os::{self, clock};
 use crate::scheduler::blocks::REASON;
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::state::AWAY;
-use crate::scheduler::{Options, Scheduler, WorkerKind, set_here};
+use crate::scheduler::{Scheduler, SchedulerOptions, WorkerKind, set_here};
 use crate::wait::Waiter;
 use crate::watch::carriers::{Carrier, Carriers};
 use crate::watch::{self, Waits, state};
@@ -76,7 +76,7 @@ const STACK: usize = 64 << 10;
 type Tell = Promise<io::Result<Arc<Scheduler>>>;
 
 /// Returns whether carriers host the scheduler with these options.
-pub(in crate::scheduler) fn are_carried(options: &Options) -> bool {
+pub(in crate::scheduler) fn are_carried(options: &SchedulerOptions) -> bool {
     let wanted =
         options.kind == WorkerKind::OwnContext && options.detect_blocking && !os::sim::is_here();
     // On other platforms the handler cannot find the blocked instruction in a frame, and cannot

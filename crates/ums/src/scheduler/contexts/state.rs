@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use context::Context;
 
 use crate::os::sim::carry::Carried;
-use crate::os::threads::JoinHandle;
+use crate::os::threads::ThreadHandle;
 use crate::watch::carriers::Carriers;
 use crate::watch::{Pokes, StateFile};
 
@@ -14,7 +14,7 @@ use crate::watch::{Pokes, StateFile};
 pub(crate) struct Own {
     /// Its context, which is part of its waiter.
     pub(super) context: *const Context,
-    pub(super) thread: JoinHandle,
+    pub(super) thread: ThreadHandle,
 }
 
 /// The two contexts of the next switch. Stored in one place, so that a `WayOut` is only two words.

@@ -46,11 +46,11 @@ use super::mine::{self, Mine};
 use super::state::{Own, Pass};
 use crate::os;
 use crate::os::entry;
-use crate::os::threads::{self, JoinHandle};
+use crate::os::threads::{self, ThreadHandle};
 use crate::record::counters::add;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::switch::WayOut;
-use crate::scheduler::{Core, Scheduler, Seat, here, preempt, set_here};
+use crate::scheduler::{Core, ExecutionContext, Scheduler, here, preempt, set_here};
 use crate::wait::Waiter;
 use crate::watch::{self, calls};
 
@@ -62,8 +62,8 @@ impl Pass {
     #[inline(always)]
     pub(in crate::scheduler) unsafe fn switch(&self) {
         // SAFETY: One Place, by the contract: the context that has the baton now is saved, and no
-        // other continues it. Both are alive: a worker's context is in its seat, the root in the
-        // frame of the host thread.
+        // other continues it. Both are alive: a worker's context is in its list entry, the root in
+        // the frame of the host thread.
         along(|| unsafe { (*self.from).switch_to(&*self.to) });
     }
 }
@@ -81,8 +81,8 @@ impl Core {
     /// Returns the context of a worker of this kind, or of the standby.
     #[inline]
     fn context_of(&mut self, id: WorkerId) -> *const Context {
-        match &self.workers.get(id).seat {
-            Some(Seat::Own(own)) => own.context,
+        match &self.workers.get(id).execution {
+            Some(ExecutionContext::Own(own)) => own.context,
             _ => self.switching.root,
         }
     }
@@ -142,8 +142,8 @@ impl Scheduler {
         }
         let post = self.inbox.post(waiter);
         // SAFETY: One Place: the caller has run coupled since `couple`. The worker that takes it
-        // from the inbox may continue it. Its context is in its seat, which stays until the worker
-        // is retired, and a preemptive worker is not retired.
+        // from the inbox may continue it. Its context is in its list entry, which stays until the
+        // worker is retired, and a preemptive worker is not retired.
         unsafe { (*mine).decouple(&post) };
     }
 
@@ -168,7 +168,7 @@ impl Scheduler {
         id: WorkerId,
         waiter: &'static Waiter,
         name: String,
-    ) -> std::io::Result<Seat> {
+    ) -> std::io::Result<ExecutionContext> {
         let (scheduler, context) = (self.arc(), &waiter.record.context);
         let refused: Arc<OnceLock<Refused>> = Arc::default();
         let told = refused.clone();
@@ -201,7 +201,7 @@ impl Scheduler {
             return Err(std::io::Error::other(*why));
         }
         waiter.record.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
-        Ok(Seat::Own(Own { context, thread }))
+        Ok(ExecutionContext::Own(Own { context, thread }))
     }
 }
 
@@ -228,7 +228,7 @@ impl Scheduler {
 
 impl Own {
     /// Lets a retired worker end on its own kernel thread. Returns the thread, to be joined.
-    pub(in crate::scheduler) fn end(self) -> JoinHandle {
+    pub(in crate::scheduler) fn end(self) -> ThreadHandle {
         // SAFETY: One Place: the worker is retired, so it is on no list and nothing else continues
         // it. It was idle, so it is saved.
         unsafe { (*self.context).release() };

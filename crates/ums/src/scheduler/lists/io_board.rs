@@ -39,7 +39,7 @@ struct Place {
 }
 
 /// A request that was outstanding when it was read.
-pub(crate) struct Seen {
+pub(crate) struct OutstandingIo {
     pub token: u64,
     pub operation: &'static str,
     pub fd: Option<i32>,
@@ -69,7 +69,7 @@ impl IoBoard {
     }
 
     /// Returns the requests on the board.
-    pub fn read(&self) -> Vec<Seen> {
+    pub fn read(&self) -> Vec<OutstandingIo> {
         let chunks = self.chunks.iter().filter_map(OnceLock::get);
         chunks.flat_map(|chunk| chunk.iter().filter_map(Place::read)).collect()
     }
@@ -89,7 +89,7 @@ impl IoBoard {
 }
 
 impl Place {
-    fn read(&self) -> Option<Seen> {
+    fn read(&self) -> Option<OutstandingIo> {
         let token = self.token.load(Ordering::Acquire);
         let what = self.what.load(Ordering::Relaxed);
         let offset = self.offset.load(Ordering::Relaxed);
@@ -100,7 +100,13 @@ impl Place {
         }
         let operation = NAMES.get((what >> 32) as usize).copied().unwrap_or("?");
         let fd = Some(what as u32 as i32).filter(|fd| *fd >= 0);
-        Some(Seen { token, operation, fd, offset: Some(offset).filter(|o| *o != CURRENT), since })
+        Some(OutstandingIo {
+            token,
+            operation,
+            fd,
+            offset: Some(offset).filter(|o| *o != CURRENT),
+            since,
+        })
     }
 }
 

@@ -16,14 +16,14 @@ use crate::wait::Ticket;
 pub(crate) type IoResult = i32;
 
 /// A routine that runs once, on the stack of the worker that does the turn.
-pub(crate) type Routine = Box<dyn FnOnce(IoResult) + Send>;
+pub(crate) type CompletionRoutine = Box<dyn FnOnce(IoResult) + Send>;
 
 /// What to do when the request has completed.
 pub(crate) enum Completion {
     /// Wake the worker that waits for the request.
     Wake(Ticket),
     /// Call this routine.
-    Call(Routine),
+    Call(CompletionRoutine),
 }
 
 struct Slot {

@@ -2,7 +2,7 @@
 //! (rule 15).
 //!
 //! The worker list, the runnable list and the waiter list contain workers. A worker is on at most
-//! one of them (One List), so it has one pair of links, and [`List`] is just the two ends.
+//! one of them (One List), so it has one pair of links, and [`ListEnds`] is just the two ends.
 //! `Workers::shift` and `Workers::wake` move workers between the lists. The timer list and the I/O
 //! list have files of their own.
 
@@ -20,13 +20,13 @@ pub(crate) const NOBODY: WorkerId = u32::MAX;
 
 /// The two ends of a list of workers, and its length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct List {
+pub(crate) struct ListEnds {
     pub head: WorkerId,
     pub tail: WorkerId,
     pub len: u32,
 }
 
-impl List {
+impl ListEnds {
     /// Returns whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -34,7 +34,7 @@ impl List {
     }
 
     /// Makes an empty list.
-    pub const fn new() -> List {
-        List { head: NOBODY, tail: NOBODY, len: 0 }
+    pub const fn new() -> ListEnds {
+        ListEnds { head: NOBODY, tail: NOBODY, len: 0 }
     }
 }

@@ -24,7 +24,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::scheduler::lists::{List, NOBODY, WorkerId};
+use crate::scheduler::lists::{ListEnds, NOBODY, WorkerId};
 use crate::scheduler::request::WorkRequest;
 use crate::wait::Waiter;
 
@@ -63,8 +63,8 @@ impl State {
     }
 }
 
-/// One worker, as its scheduler sees it, or a vacant place (then Retired, without a seat). `S` says
-/// how the worker is made to run: as a thread or a fiber.
+/// One worker, as its scheduler sees it, or a vacant place (then Retired, with nothing that makes
+/// it run). `S` says how the worker is made to run: as a thread or a fiber.
 pub(crate) struct Worker<S> {
     pub waiter: &'static Waiter,
     pub state: State,
@@ -77,11 +77,11 @@ pub(crate) struct Worker<S> {
     /// The request that it starts when it is next chosen.
     pub request: Option<WorkRequest>,
     /// How it is made to run. The standby has none.
-    pub seat: Option<S>,
+    pub execution: Option<S>,
 }
 
 impl<S> Worker<S> {
-    fn new(waiter: &'static Waiter, seat: Option<S>, now: u64) -> Worker<S> {
+    fn new(waiter: &'static Waiter, execution: Option<S>, now: u64) -> Worker<S> {
         Worker {
             waiter,
             state: State::New,
@@ -90,7 +90,7 @@ impl<S> Worker<S> {
             next: NOBODY,
             since: now,
             request: None,
-            seat,
+            execution,
         }
     }
 
@@ -120,12 +120,12 @@ pub(crate) struct Workers<S> {
     free: Vec<WorkerId>,
     /// The worker list: last in, first out, so that warm stacks are used. Its front has been idle
     /// longest.
-    pub idle: List,
+    pub idle: ListEnds,
     /// The runnable list consists of two: workers whose wait has ended, and workers that yielded.
-    pub signalled: List,
-    pub yielded: List,
+    pub signalled: ListEnds,
+    pub yielded: ListEnds,
     /// The waiter list.
-    pub waiting: List,
+    pub waiting: ListEnds,
     /// Whether workers whose wait has ended have a list of their own; otherwise they go behind
     /// those that yielded.
     apart: bool,
@@ -138,10 +138,10 @@ impl<S> Workers<S> {
         Workers {
             slots: vec![Worker::new(standby, None, 0)],
             free: Vec::new(),
-            idle: List::new(),
-            signalled: List::new(),
-            yielded: List::new(),
-            waiting: List::new(),
+            idle: ListEnds::new(),
+            signalled: ListEnds::new(),
+            yielded: ListEnds::new(),
+            waiting: ListEnds::new(),
             apart,
             count: 0,
         }
@@ -165,7 +165,7 @@ impl<S> Workers<S> {
             let (mut at, mut before, mut len) = (list.head, NOBODY, 0);
             while at != NOBODY {
                 let worker = &self.slots[at as usize];
-                if worker.seat.is_none() || worker.state != state || worker.prev != before {
+                if worker.execution.is_none() || worker.state != state || worker.prev != before {
                     return Err(format!("worker {at} is {:?} on the list {state:?}", worker.state));
                 }
                 (before, at, len) = (at, worker.next, len + 1);
@@ -180,7 +180,7 @@ impl<S> Workers<S> {
         }
         let is_listed =
             |w: &Worker<S>| matches!(w.state, State::Idle | State::Runnable | State::Waiting);
-        let living = || self.slots[1..].iter().filter(|w| w.seat.is_some());
+        let living = || self.slots[1..].iter().filter(|w| w.execution.is_some());
         let running = living().filter(|w| w.state == State::Running).count();
         if running > 1 {
             return Err(format!("{running} workers run at once"));
@@ -197,7 +197,7 @@ impl<S> Workers<S> {
 
     /// Returns how many workers are in this state.
     pub fn in_state(&self, state: State) -> usize {
-        self.slots[1..].iter().filter(|w| w.seat.is_some() && w.state == state).count()
+        self.slots[1..].iter().filter(|w| w.execution.is_some() && w.state == state).count()
     }
 
     /// Returns the number that the next worker will get.
@@ -206,8 +206,8 @@ impl<S> Workers<S> {
     }
 
     /// Adds a worker with the number that [`Workers::next_id`] has returned.
-    pub fn add(&mut self, waiter: &'static Waiter, seat: S, now: u64) -> WorkerId {
-        let worker = Worker::new(waiter, Some(seat), now);
+    pub fn add(&mut self, waiter: &'static Waiter, execution: S, now: u64) -> WorkerId {
+        let worker = Worker::new(waiter, Some(execution), now);
         let id = self.free.pop().unwrap_or(self.slots.len() as WorkerId);
         if id as usize == self.slots.len() {
             self.slots.push(worker);
@@ -222,10 +222,10 @@ impl<S> Workers<S> {
     pub fn remove(&mut self, id: WorkerId) -> (&'static Waiter, S) {
         let worker = &mut self.slots[id as usize];
         assert_eq!(worker.state, State::Retired, "only a retired worker is taken out");
-        let seat = worker.seat.take().expect("a worker is removed once");
+        let execution = worker.execution.take().expect("a worker is removed once");
         self.free.push(id);
         self.count -= 1;
-        (worker.waiter, seat)
+        (worker.waiter, execution)
     }
 
     /// Returns the worker of this number, or the standby. Numbers come from lists and waiters,
@@ -236,14 +236,17 @@ impl<S> Workers<S> {
     #[inline]
     pub fn get(&mut self, id: WorkerId) -> &mut Worker<S> {
         let worker = &mut self.slots[id as usize];
-        debug_assert!(id == STANDBY || worker.seat.is_some(), "a number names a living worker");
+        debug_assert!(
+            id == STANDBY || worker.execution.is_some(),
+            "a number names a living worker"
+        );
         worker
     }
 
     /// Returns the waiter of the worker with this number, if there is one.
     pub fn find(&self, id: WorkerId) -> Option<&'static Waiter> {
         let worker = self.slots.get(id as usize).filter(|_| id != STANDBY)?;
-        worker.seat.is_some().then_some(worker.waiter)
+        worker.execution.is_some().then_some(worker.waiter)
     }
 
     /// Moves a worker from one state to another, and so from list to list. It becomes the last of
@@ -321,7 +324,7 @@ impl<S> Workers<S> {
     }
 
     /// Returns since when the first worker of a list has been on it.
-    pub fn first_since(&mut self, list: List) -> Option<u64> {
+    pub fn first_since(&mut self, list: ListEnds) -> Option<u64> {
         (!list.is_empty()).then(|| self.get(list.head).since)
     }
 
@@ -374,7 +377,7 @@ impl<S> Workers<S> {
     }
 
     #[inline]
-    fn list(&mut self, which: Which) -> &mut List {
+    fn list(&mut self, which: Which) -> &mut ListEnds {
         match which {
             Which::Idle => &mut self.idle,
             Which::Signalled => &mut self.signalled,

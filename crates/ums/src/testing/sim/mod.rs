@@ -101,7 +101,7 @@ pub fn thread(name: &str, main: impl FnOnce() + Send + 'static) -> std::io::Resu
 
 /// A plain thread of a story.
 #[derive(Debug)]
-pub struct Thread(threads::JoinHandle);
+pub struct Thread(threads::ThreadHandle);
 
 impl Thread {
     /// Waits for the end of the thread.

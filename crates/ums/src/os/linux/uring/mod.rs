@@ -94,7 +94,7 @@ enum Registered {
 }
 
 /// The io_uring driver; see the top of this file.
-pub struct Uring {
+pub struct UringDriver {
     ring: IoUring,
     flights: TokenMap<Flight>,
     /// Entries that were submitted while the submission queue was full.
@@ -121,18 +121,18 @@ pub struct Uring {
     mode: &'static str,
 }
 
-impl Uring {
+impl UringDriver {
     /// Opens a ring for the calling thread, with the best flags that this kernel accepts.
     ///
     /// # Errors
     ///
     /// If io_uring is denied (containers often deny it) or too old. The text says what was tried.
-    pub fn new() -> io::Result<Uring> {
-        Uring::with_modes_from(0)
+    pub fn new() -> io::Result<UringDriver> {
+        UringDriver::with_modes_from(0)
     }
 
     /// Does the same, but leaves out the modes before this one, which are better.
-    pub(super) fn with_modes_from(first: usize) -> io::Result<Uring> {
+    pub(super) fn with_modes_from(first: usize) -> io::Result<UringDriver> {
         let (ring, mode) = open_ring(first)?;
         check(&ring)?;
         let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
@@ -141,7 +141,7 @@ impl Uring {
             enter_flags |= EnterFlags::NO_IOWAIT;
         }
         let bell = Waker::new()?;
-        let mut driver = Uring {
+        let mut driver = UringDriver {
             ring,
             flights: TokenMap::default(),
             backlog: VecDeque::new(),
@@ -355,7 +355,7 @@ impl Uring {
     }
 }
 
-impl Driver for Uring {
+impl Driver for UringDriver {
     fn name(&self) -> &'static str {
         "io_uring"
     }
@@ -435,7 +435,7 @@ impl Driver for Uring {
     }
 }
 
-impl Drop for Uring {
+impl Drop for UringDriver {
     /// Cancels all operations that were submitted, and waits for them, because the kernel may write
     /// into their buffers until they complete.
     fn drop(&mut self) {

@@ -10,9 +10,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::*;
 
 /// Returns a ring and a pipe. If the system has no ring, prints a message and returns `None`.
-fn ring() -> Option<(Uring, OwnedFd, OwnedFd)> {
+fn ring() -> Option<(UringDriver, OwnedFd, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
-    match Uring::new() {
+    match UringDriver::new() {
         Ok(ring) => Some((ring, reader, writer)),
         Err(error) => {
             eprintln!("not run, this system has no ring: {error}");
@@ -32,7 +32,7 @@ fn flight(op: Op, polling: bool) -> Flight {
 }
 
 /// Adds a read to which the kernel has just answered `-EAGAIN`.
-fn refuse(ring: &mut Uring, token: u64, op: Op) {
+fn refuse(ring: &mut UringDriver, token: u64, op: Op) {
     ring.flights.insert(token, flight(op, false));
     let mut out = Vec::new();
     ring.land(token, -libc::EAGAIN, &mut out);
@@ -40,7 +40,7 @@ fn refuse(ring: &mut Uring, token: u64, op: Op) {
     assert!(ring.flights[&token].polling);
 }
 
-fn wait_for_one(ring: &mut Uring) -> Done {
+fn wait_for_one(ring: &mut UringDriver) -> Done {
     let mut out = Vec::new();
     for _ in 0..200 {
         ring.wait(Some(100_000_000), &mut out);
@@ -144,7 +144,7 @@ fn file() -> std::fs::File {
 }
 
 /// Writes a page of sevens at position 4096 and reads it back, both with this buffer.
-fn write_and_read_back(ring: &mut Uring, file: &std::fs::File, buf: &mut [u8]) {
+fn write_and_read_back(ring: &mut UringDriver, file: &std::fs::File, buf: &mut [u8]) {
     buf.fill(7);
     let (fd, offset) = (file.as_raw_fd(), 4096);
     // SAFETY: Frozen Buffer: `buf` is used again only after the completion.
@@ -175,7 +175,7 @@ fn buffers_in_the_arena_are_registered_with_the_first_and_others_are_not() {
     let piece = piece();
     write_and_read_back(&mut ring, &file, piece);
     assert_eq!(ring.arena, Registered::Yes);
-    let of = |ring: &mut Uring, buf: &mut [u8]| {
+    let of = |ring: &mut UringDriver, buf: &mut [u8]| {
         let entry = ring.entry(&Op::Read { fd: 0, buf: buf.as_mut_ptr(), len: 4096, offset: 0 });
         entry.get_opcode()
     };

@@ -127,7 +127,7 @@ pub fn a_file_is_not_read_by_its_submitter(mut rig: Rig) {
         Submitted::Pending => assert!(!is_sync(&rig) && rig.take(1) == 4),
     }
     assert_eq!(&buf, b"3456");
-    owned::adopt(fd, Kind::File);
+    owned::adopt(fd, DescriptorKind::File);
     let op = Op::Read { fd, buf: buf.as_mut_ptr(), len: 4, offset: CURRENT };
     assert_eq!(rig.run(2, op), 0, "the position is the end");
     assert_eq!(rig.run(3, Op::PollIn { fd }) & i32::from(libc::POLLIN), i32::from(libc::POLLIN));

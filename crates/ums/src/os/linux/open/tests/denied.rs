@@ -75,21 +75,21 @@ fn a_filter_that_denies_io_uring_gives_epoll_and_says_why_u58() {
         return;
     }
     deny(libc::SYS_io_uring_setup, libc::EPERM);
-    let io = open(Choice::Auto, Owner::OneThread).unwrap();
+    let io = open(Choice::Auto, DriverThreads::OneThread).unwrap();
     assert_eq!(io.name(), "epoll");
     assert!(io.describe().contains("denied (seccomp"), "{}", io.describe());
     prove(io);
-    let forced = open(Choice::Uring, Owner::OneThread).err().unwrap();
+    let forced = open(Choice::Uring, DriverThreads::OneThread).err().unwrap();
     assert!(forced.to_string().contains("denied (seccomp"), "{forced}");
     deny(libc::SYS_epoll_pwait2, libc::ENOSYS);
-    let io = open(Choice::Auto, Owner::ManyThreads).unwrap();
+    let io = open(Choice::Auto, DriverThreads::ManyThreads).unwrap();
     assert!(io.describe().contains("whole milliseconds"), "{}", io.describe());
     let (mut io, start) = (io, Instant::now());
     io.wait(Some(1_700_000), &mut Vec::new());
     assert!(start.elapsed() >= Duration::from_nanos(1_700_000), "rounded up, not down");
     prove(io);
     deny(libc::SYS_epoll_create1, libc::EPERM);
-    let io = open(Choice::Auto, Owner::OneThread).unwrap();
+    let io = open(Choice::Auto, DriverThreads::OneThread).unwrap();
     assert_eq!(io.name(), "sync");
     assert!(io.describe().contains("io_uring: denied"), "{}", io.describe());
     prove(io);
@@ -108,7 +108,7 @@ fn the_environment_forces_a_driver() {
         assert!(!good && text.contains("no I/O driver is called"), "{text}");
         return;
     }
-    println!("child ran {}", open(Choice::Auto, Owner::OneThread).unwrap().name());
+    println!("child ran {}", open(Choice::Auto, DriverThreads::OneThread).unwrap().name());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn looking_at_nothing_makes_no_system_call_u59() {
     }
     let mut drivers: Vec<_> = [Choice::Uring, Choice::Epoll, Choice::Sync]
         .into_iter()
-        .filter_map(|choice| open_as(choice, Owner::OneThread).ok())
+        .filter_map(|choice| open_as(choice, DriverThreads::OneThread).ok())
         .collect();
     let mut done = Vec::new();
     for io in &mut drivers {
@@ -144,7 +144,7 @@ fn looking_at_nothing_makes_no_system_call_u59() {
 #[test]
 fn a_scheduler_with_many_threads_gets_no_ring() {
     for choice in [Choice::Auto, Choice::Uring] {
-        let io = open_as(choice, Owner::ManyThreads).unwrap();
+        let io = open_as(choice, DriverThreads::ManyThreads).unwrap();
         assert_eq!(io.name(), "epoll");
         assert!(io.describe().contains("a ring belongs to one thread"));
     }

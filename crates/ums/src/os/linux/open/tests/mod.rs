@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
 use crate::os::driver::{CURRENT, Done, LiveOp, Op, Submitted};
-use crate::os::linux::owned::{self, Kind};
+use crate::os::linux::owned::{self, DescriptorKind};
 
 /// A driver under test, and the completions that it has delivered.
 struct Rig {
@@ -56,7 +56,7 @@ impl Sock {
         }
         rustix::io::dup2(&other.fd, &mut self.fd).unwrap();
         if self.adopted {
-            owned::adopt(self.raw(), Kind::Stream);
+            owned::adopt(self.raw(), DescriptorKind::Stream);
         }
     }
 
@@ -92,7 +92,7 @@ impl Rig {
     /// Returns a ring with the flags of this mode. If the system has no ring, prints a message and
     /// returns `None`.
     fn ring(mode: usize) -> Option<Rig> {
-        match Uring::with_modes_from(mode) {
+        match UringDriver::with_modes_from(mode) {
             Ok(ring) => Some(Rig { io: Box::new(ring), adopt: false, done: Vec::new() }),
             Err(error) => {
                 eprintln!("not run, this system has no ring: {error}");
@@ -102,11 +102,11 @@ impl Rig {
     }
 
     fn open(choice: Choice, adopt: bool) -> Rig {
-        let io = open_as(choice, Owner::ManyThreads).unwrap();
+        let io = open_as(choice, DriverThreads::ManyThreads).unwrap();
         Rig { io, adopt, done: Vec::new() }
     }
 
-    fn own(&self, fd: OwnedFd, kind: Kind) -> Sock {
+    fn own(&self, fd: OwnedFd, kind: DescriptorKind) -> Sock {
         if self.adopt {
             owned::adopt(fd.as_raw_fd(), kind);
         }
@@ -114,10 +114,10 @@ impl Rig {
     }
 
     fn pair(&self) -> (Sock, Sock) {
-        self.pair_of(SocketType::STREAM, Kind::Stream)
+        self.pair_of(SocketType::STREAM, DescriptorKind::Stream)
     }
 
-    fn pair_of(&self, sort: SocketType, kind: Kind) -> (Sock, Sock) {
+    fn pair_of(&self, sort: SocketType, kind: DescriptorKind) -> (Sock, Sock) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (a, b) = socketpair(AddressFamily::UNIX, sort, flags, None).unwrap();
         (self.own(a, kind), self.own(b, kind))
@@ -127,14 +127,14 @@ impl Rig {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
-        (self.own(listener.into(), Kind::Other), addr)
+        (self.own(listener.into(), DescriptorKind::Other), addr)
     }
 
     fn tcp(&self) -> Sock {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd =
             rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
-        self.own(fd, Kind::Stream)
+        self.own(fd, DescriptorKind::Stream)
     }
 
     /// Submits an operation. An immediate completion is recorded like a later one. The test keeps

@@ -16,7 +16,7 @@ pub fn tcp_connects_accepts_and_echoes_u57(mut rig: Rig) {
     let accepted = rig.take(1);
     assert!(accepted >= 0);
     // SAFETY: Contract: the accept has just returned this descriptor, to this test alone.
-    let server = rig.own(unsafe { OwnedFd::from_raw_fd(accepted) }, Kind::Stream);
+    let server = rig.own(unsafe { OwnedFd::from_raw_fd(accepted) }, DescriptorKind::Stream);
     for round in 0..100u8 {
         let (mut at_server, mut at_client) = ([0; 64], [0; 64]);
         rig.submit(3, server.recv(&mut at_server));
@@ -119,7 +119,7 @@ pub fn a_late_adoption_is_noticed(mut rig: Rig) {
     b.write(b"x");
     assert!(rig.take(1) > 0);
     a.read().unwrap();
-    owned::adopt(a.raw(), Kind::Stream);
+    owned::adopt(a.raw(), DescriptorKind::Stream);
     a.adopted = true;
     rig.submit(2, a.poll_in());
     rig.quiet();
@@ -209,7 +209,7 @@ pub fn a_peers_reset_ends_the_read(mut rig: Rig) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_nonblocking(true).unwrap();
-    let client = rig.own(client.into(), Kind::Stream);
+    let client = rig.own(client.into(), DescriptorKind::Stream);
     let (server, _) = listener.accept().unwrap();
     let mut buf = [0; 8];
     rig.submit(1, client.recv(&mut buf));
@@ -223,7 +223,7 @@ pub fn a_peers_reset_ends_the_read(mut rig: Rig) {
 }
 
 pub fn datagrams_go_by_message(mut rig: Rig) {
-    let (a, b) = rig.pair_of(SocketType::DGRAM, Kind::Other);
+    let (a, b) = rig.pair_of(SocketType::DGRAM, DescriptorKind::Other);
     let (mut one, mut two) = ([0u8; 4], [0u8; 8]);
     let mut into = [
         libc::iovec { iov_base: one.as_mut_ptr().cast(), iov_len: 4 },
@@ -251,7 +251,7 @@ fn message(iov: &mut [libc::iovec]) -> libc::msghdr {
 
 pub fn pipelined_datagrams_are_all_received(mut rig: Rig) {
     // A datagram that is shorter than the buffer does not mean that no other datagram is there.
-    let (a, b) = rig.pair_of(SocketType::DGRAM, Kind::Other);
+    let (a, b) = rig.pair_of(SocketType::DGRAM, DescriptorKind::Other);
     let mut buf = [0; 64];
     rig.submit(0, a.recv(&mut buf));
     rig.quiet();

@@ -38,7 +38,7 @@ pub(super) struct Mark {
 
 /// A whole trace. Slices of one track do not overlap and are in order of time.
 #[derive(Debug, Default)]
-pub(super) struct Story {
+pub(super) struct Timeline {
     schedulers: usize,
     pub slices: Vec<Slice>,
     pub marks: Vec<Mark>,
@@ -49,15 +49,15 @@ pub(super) struct Story {
     wakes: u64,
 }
 
-impl Story {
-    pub fn of(trace: &Trace) -> Story {
-        let mut story = Story { schedulers: trace.names.len(), ..Story::default() };
-        trace.events.iter().for_each(|event| story.tell(event));
+impl Timeline {
+    pub fn of(trace: &Trace) -> Timeline {
+        let mut timeline = Timeline { schedulers: trace.names.len(), ..Timeline::default() };
+        trace.events.iter().for_each(|event| timeline.tell(event));
         let end = trace.events.last().map_or(0, |event| event.at_ns);
-        let open: Vec<_> = story.open.keys().copied().collect();
-        open.into_iter().for_each(|track| story.close(track, end));
-        story.slices.sort_by_key(|slice| (slice.track, slice.from_ns));
-        story
+        let open: Vec<_> = timeline.open.keys().copied().collect();
+        open.into_iter().for_each(|track| timeline.close(track, end));
+        timeline.slices.sort_by_key(|slice| (slice.track, slice.from_ns));
+        timeline
     }
 
     /// Returns the track of every scheduler and of every worker that has events. So a trace in
@@ -176,10 +176,10 @@ pub(super) mod tests {
 
     #[test]
     fn a_hand_over_between_schedulers_is_told_with_its_wake_b43() {
-        let story = Story::of(&hand_over());
+        let timeline = Timeline::of(&hand_over());
         let line = |scheduler, worker| {
             let track = Track { scheduler, worker };
-            let slices = story.slices.iter().filter(move |slice| slice.track == track);
+            let slices = timeline.slices.iter().filter(move |slice| slice.track == track);
             slices.map(|s| (s.name.as_str(), s.from_ns, s.to_ns)).collect::<Vec<_>>()
         };
         assert_eq!(line(0, Some(1)), [("runs", 100, 150), ("runnable", 150, 160)]);
@@ -198,9 +198,9 @@ pub(super) mod tests {
             line(1, None),
             [("worker 2", 110, 125), ("sleeps", 125, 140), ("worker 2", 142, 160)]
         );
-        let wake = story.marks.iter().find(|mark| mark.wakes.is_some()).unwrap();
+        let wake = timeline.marks.iter().find(|mark| mark.wakes.is_some()).unwrap();
         assert_eq!(wake.track, Track { scheduler: 0, worker: Some(1) });
-        let woken = story.slices.iter().find(|slice| slice.because == wake.wakes).unwrap();
+        let woken = timeline.slices.iter().find(|slice| slice.because == wake.wakes).unwrap();
         assert_eq!((woken.track.scheduler, woken.track.worker, woken.from_ns), (1, Some(2), 142));
     }
 }
