@@ -6,8 +6,8 @@ use super::counts::ReportCounts;
 use super::options::Options;
 use super::report::Report;
 use super::{sentence, writer};
+use crate::os::panics::contain;
 use crate::record::report;
-use crate::scheduler::contain;
 
 /// Sends a report to every receiver that the options name.
 pub(super) fn deliver(report: &Report, options: &Options, counts: &Arc<ReportCounts>) {

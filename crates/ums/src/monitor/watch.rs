@@ -29,12 +29,13 @@ use super::slow::{Beat, Slow, ns};
 use super::{sentence, unwind, writer};
 use crate::os::clock;
 use crate::os::lock::Lock;
+use crate::os::panics::contain;
 use crate::record::reason::WaitReason;
 use crate::record::report::{self, WarningKind};
+use crate::scheduler::Scheduler;
 use crate::scheduler::alarm::{self, Note, Noticed};
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{RequestId, UserId};
-use crate::scheduler::{Scheduler, contain};
 
 /// How long the thread waits for another node after the last node has ended, before it ends too.
 const LINGER: Duration = Duration::from_secs(1);

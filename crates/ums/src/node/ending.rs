@@ -23,7 +23,7 @@ impl Node {
             return report;
         }
         let all = node.all();
-        let busy = || all.iter().map(|s| s.load.load(Ordering::Acquire)).sum::<usize>();
+        let busy = || all.iter().map(|s| s.load()).sum::<usize>();
         let moved = || {
             let of = |s: &Arc<Scheduler>| {
                 [&s.counters.requests_done, &s.counters.stolen].map(|n| n.load(Ordering::Acquire))
@@ -49,9 +49,8 @@ impl Node {
         }
         for scheduler in &all {
             for request in scheduler.queue.close() {
-                scheduler.load.fetch_sub(1, Ordering::Relaxed);
                 report.cancelled += 1;
-                request.abandon();
+                request.abandon().into_iter().for_each(crate::current::ready);
             }
         }
         if busy() > 0 {
@@ -73,8 +72,7 @@ impl Node {
         let mut threads = std::mem::take(&mut *self.inner.threads.lock());
         // Both lists are in the order of the schedulers' numbers. The thread of a scheduler that is
         // still busy will not end.
-        let ending =
-            || all.iter().zip(&threads).filter(|(s, _)| s.load.load(Ordering::Acquire) == 0);
+        let ending = || all.iter().zip(&threads).filter(|(s, _)| s.load() == 0);
         wait_until(Duration::from_secs(5), || ending().all(|(_, thread)| thread.is_finished()));
         for thread in threads.drain(..).filter(ThreadHandle::is_finished) {
             let _ = thread.join();

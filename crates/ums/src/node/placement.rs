@@ -43,8 +43,7 @@ impl Placement {
     /// Chooses the scheduler for a new user, among the visible ones that are online.
     pub(crate) fn for_user(self, schedulers: &[Arc<Scheduler>]) -> usize {
         let key = |s: &Scheduler| {
-            let (users, load) = (&s.users, &s.load);
-            let (users, load) = (users.load(Ordering::Relaxed), load.load(Ordering::Relaxed));
+            let (users, load) = (s.users.load(Ordering::Relaxed), s.load());
             if self == Placement::Classic { (users, 0) } else { (load, users) }
         };
         least(schedulers, key)
@@ -53,7 +52,7 @@ impl Placement {
     /// Chooses the scheduler for a request of a user whose preferred scheduler is `preferred`.
     pub(crate) fn for_request(self, schedulers: &[Arc<Scheduler>], preferred: usize) -> usize {
         let online = schedulers.get(preferred).is_some_and(|s| s.online.load(Ordering::Relaxed));
-        let load = |s: &Scheduler| s.load.load(Ordering::Relaxed);
+        let load = Scheduler::load;
         match self {
             Placement::Classic | Placement::AlwaysPreferred if online => preferred,
             Placement::Hinted if online => {

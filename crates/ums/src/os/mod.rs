@@ -17,6 +17,7 @@ pub mod limits;
 pub mod linux;
 pub mod lock;
 pub mod op;
+pub mod panics;
 pub mod planted;
 pub mod pool;
 pub mod short_lock;

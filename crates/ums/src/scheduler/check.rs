@@ -49,7 +49,7 @@ impl Scheduler {
         must(asked == known, &|| format!("{asked} operations wait, the driver knows {known}"))?;
 
         let busy = living - core.workers.in_state(State::Idle) - core.workers.in_state(State::New);
-        let (queued, load) = (self.queue.len(), self.load.load(Ordering::Relaxed));
+        let (queued, load) = (self.queue.len(), self.load());
         must(load >= queued + busy, &|| format!("load {load}: {queued} queued, {busy} at work"))
     }
 }

@@ -113,7 +113,8 @@ impl Scheduler {
             }
             return None;
         };
-        let now = core.begin_turn(self);
+        // Read when the present turn began, a moment ago.
+        let now = core.turn_at;
         let waited = now.saturating_sub(request.state().enqueued);
         let row = self.waits.row(WaitReason::THREADPOOL);
         add(&row.begun, 1);

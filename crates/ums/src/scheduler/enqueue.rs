@@ -23,7 +23,7 @@ impl Scheduler {
             None if away().is_some() => Caller::Request,
             None => Caller::Plain,
         };
-        if let Err(refused) = self.queue.push(request, by, &self.load) {
+        if let Err(refused) = self.queue.push(request, by) {
             self.counters.requests_refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused);
         }

@@ -11,11 +11,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{
-    Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind, contain, contexts, set_here,
-};
+use super::wake::ready_at;
+use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind, contexts, set_here};
 use crate::os::entry::{self, outside};
 use crate::os::linux::open::{self, DriverThreads};
+use crate::os::panics::contain;
 use crate::os::threads::{self, Promise, ThreadHandle};
 use crate::os::{self, clock};
 use crate::record::counters::add;
@@ -132,6 +132,7 @@ impl Scheduler {
     fn stand_by_once(&self) -> bool {
         self.look();
         let chosen = self.with(|core| {
+            core.begin_turn(self);
             let next = self.choose(core);
             self.publish(core);
             next.inspect(|next| core.hand_to(*next))
@@ -276,9 +277,9 @@ impl Scheduler {
         }
         while !waiter.is(State::Retired) {
             let request = self.with(|core| core.workers.get(me).request.take());
-            self.carry_out(request.expect("a worker is chosen with a request"), waiter);
+            let request = request.expect("a worker is chosen with a request");
+            let now = self.carry_out(request, waiter);
             self.with(|core| {
-                let now = clock::ticks();
                 core.end_turn(self, now, 0);
                 core.workers.shift(me, State::Running, State::Idle, now);
                 core.record(RingEvent::Finish, me, 0);
@@ -288,10 +289,11 @@ impl Scheduler {
         waiter.record.spans.end_worker();
     }
 
-    /// Carries out one work request, from start to end.
-    fn carry_out(&self, request: WorkRequest, waiter: &'static Waiter) {
+    /// Carries out one work request, from start to end. Returns the ticks of the clock at its end.
+    fn carry_out(&self, mut request: WorkRequest, waiter: &'static Waiter) -> u64 {
         // This time was set when the request was given to the worker.
         let now = self.with(|core| core.turn_at);
+        let mut joiner = None;
         if !self.waited_too_long(&request) && request.state().start(waiter, now) {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own
@@ -299,33 +301,38 @@ impl Scheduler {
             let fine = outside(|| {
                 contain(|| {
                     waiter.record.in_request_code.store(true, Ordering::Relaxed);
-                    request.run();
+                    joiner = request.run();
                 })
             });
             super::preempt::come_back();
             contexts::end_request(waiter);
             add(&self.counters.panics, u64::from(!fine));
             waiter.record.spans.end_request();
-            request.state().finish();
         } else {
-            request.abandon();
+            joiner = request.give_up();
         }
-        outside(|| {
-            contain(|| {
-                waiter.record.in_request_code.store(true, Ordering::Relaxed);
-                drop(request);
-            })
-        });
-        // A destructor of something that the request owned may have left the scheduler by a guard,
-        // too, and forgotten the guard.
-        super::preempt::come_back();
-        contexts::end_request(waiter);
+        let mut now = clock::ticks();
+        joiner.into_iter().for_each(|joiner| ready_at(joiner, now));
+        if let Some(request) = request.drop_unless_last() {
+            outside(|| {
+                contain(|| {
+                    waiter.record.in_request_code.store(true, Ordering::Relaxed);
+                    drop(request);
+                })
+            });
+            // A destructor of something that the request owned may have left the scheduler by a
+            // guard, too, and forgotten the guard.
+            super::preempt::come_back();
+            contexts::end_request(waiter);
+            now = clock::ticks();
+        }
         #[cfg(debug_assertions)]
         waiter.foreign.end_request();
         // In this order, for a shutdown that adds up loads (`Node::end`).
         add(&self.counters.requests_done, 1);
-        self.load.fetch_sub(1, Ordering::Release);
+        self.count_ended();
         add(&waiter.record.view.requests_done, 1);
+        now
     }
 
     /// Returns whether the request has been queued so long that its client has surely given up.

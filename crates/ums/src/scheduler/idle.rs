@@ -137,8 +137,8 @@ impl Scheduler {
         self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
         if let Err(request) = self.queue.adopt(request) {
             // The node is shutting down: the request will not run anywhere.
-            self.load.fetch_sub(1, Ordering::Relaxed);
-            self.in_a_turn(move || request.abandon());
+            self.count_ended();
+            self.in_a_turn(move || request.abandon().into_iter().for_each(super::ready));
         }
         true
     }

@@ -39,7 +39,7 @@ impl Core {
         match self.io.complete(token, result) {
             Some(Completion::Wake(ticket)) => {
                 if let Some(claimed) = ticket.claim(Outcome::Granted) {
-                    self.wake(claimed.kept());
+                    self.wake(claimed.kept(), clock::ticks());
                 }
             }
             Some(Completion::Call(routine)) => self.routines.push_back((routine, result)),

@@ -72,8 +72,7 @@ pub use preempt::Coupled;
 pub(crate) use preempt::{couple, go_preemptive, run_on, short_call};
 use state::{AWAY, WORKER};
 pub(crate) use state::{
-    Core, ExecutionContext, HAS_BEGUN, Peers, PeersUnnotified, Scheduler, Timed, away, contain,
-    set_here,
+    Core, ExecutionContext, HAS_BEGUN, Peers, PeersUnnotified, Scheduler, Timed, away, set_here,
 };
 
 pub(crate) use wake::ready;

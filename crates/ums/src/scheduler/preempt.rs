@@ -42,7 +42,7 @@ use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NOBODY, WorkerId};
-use crate::scheduler::request::{Job, RequestState};
+use crate::scheduler::request::{RequestState, make};
 use crate::wait::error::NeedsThread;
 use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
 use crate::watch::Blocks;
@@ -458,7 +458,7 @@ impl Scheduler {
                 // The place belongs to this waiter from now on. A worker that asks before the
                 // waiter runs must not get it.
                 core.preemptive_granted += 1;
-                core.wake(claimed.kept());
+                core.wake(claimed.kept(), clock::ticks());
             }
         });
     }
@@ -515,15 +515,17 @@ fn run_errand(to: &Scheduler, reason: WaitReason, call: &dyn Fn()) {
     let ticket = waiter.begin(What::new(reason).on(to).uncancellable());
     let frozen = Frozen;
     // SAFETY: Frozen Stack: `call` borrows from the caller's stack, which stays as it is until the
-    // park below returns. The park is uncancellable and has no deadline, and only `Errand` ends it,
-    // after its last use of `call` (Errand::run, Errand::abandon).
+    // park below returns. The park is uncancellable and has no deadline, and only the drop of the
+    // `Errand` ends it, after its last use of `call`.
     let call = unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
     let user = waiter.record.view.user.load(Ordering::Relaxed);
-    let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
-    if to.enqueue(Arc::new(errand)).is_err() {
+    let errand = Errand { call: Call(call), ticket };
+    let (request, _) = make(RequestState::new(user, true), move || errand.run());
+    if let Err((_, request)) = to.enqueue(request) {
         // The caller does not park, so it must not be woken.
         let abandoned = ticket.abandon();
         debug_assert!(abandoned, "no other thread knows this wait");
+        drop(request);
     } else {
         match here() {
             Some(scheduler) => scheduler.park(ticket, NEVER),
@@ -534,9 +536,9 @@ fn run_errand(to: &Scheduler, reason: WaitReason, call: &dyn Fn()) {
     drop(inside);
 }
 
-/// A work request that runs a closure for a caller that waits in another scheduler.
+/// A closure that a work request runs for a caller that waits in another scheduler. Dropping it,
+/// before or after it has run, ends the caller's wait.
 struct Errand {
-    state: RequestState,
     call: Call,
     ticket: Ticket,
 }
@@ -546,32 +548,21 @@ struct Call(*const dyn Fn());
 // SAFETY: Frozen Stack: the closure contains an `F: Send` and a place for an `R: Send`. One thread
 // at a time uses it: the errand's until the wait ends, the caller's afterwards.
 unsafe impl Send for Call {}
-// SAFETY: Frozen Stack: as above; a request is run once, by one worker.
-unsafe impl Sync for Call {}
 
 impl Errand {
-    fn end_the_wait(&self) {
-        let claimed: Option<Claimed> = self.ticket.claim(Outcome::Granted);
-        claimed.into_iter().for_each(super::ready);
-    }
-}
-
-impl Job for Errand {
-    fn state(&self) -> &RequestState {
-        &self.state
-    }
-
-    fn run(&self) {
+    fn run(self) {
         // The code of the errand can see whether the request that sent it was cancelled.
         let me = here().map(|scheduler| scheduler.current_waiter());
         me.inspect(|me| me.origin.store(Some(self.ticket.waiter), Ordering::Relaxed));
         // SAFETY: Frozen Stack: the wait has not ended, so the closure is alive.
         unsafe { (*self.call.0)() };
         me.inspect(|me| me.origin.store(None, Ordering::Relaxed));
-        self.end_the_wait();
     }
+}
 
-    fn abandon(&self) {
-        self.end_the_wait();
+impl Drop for Errand {
+    fn drop(&mut self) {
+        let claimed: Option<Claimed> = self.ticket.claim(Outcome::Granted);
+        claimed.into_iter().for_each(super::ready);
     }
 }

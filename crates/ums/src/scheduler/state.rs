@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use fiber::{Fiber, StackPool, Suspender};
@@ -34,6 +34,7 @@ use crate::scheduler::lists::io_board::IoBoard;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoList, IoResult};
 use crate::scheduler::lists::timer_list::TimerList;
 use crate::scheduler::lists::worker_list::{STANDBY, Workers};
+use crate::scheduler::request::SpareBlocks;
 use crate::scheduler::work_queue::WorkQueue;
 use crate::wait::Inbox;
 use crate::wait::{Ticket, Waiter};
@@ -52,8 +53,12 @@ pub(crate) struct Scheduler {
     pub pending: Arc<IoBoard>,
     /// Its last events, if they are recorded.
     pub ring: Option<&'static EventRing>,
-    /// Requests that are queued, runnable, running or waiting.
-    pub load: AtomicUsize,
+    /// How many requests it has taken from other schedulers. Written by the baton's holder.
+    pub(super) adopted: AtomicUsize,
+    /// How many requests have ended here. Written by the baton's holder.
+    pub(super) ended: AtomicUsize,
+    /// Its number among all schedulers of this process. A handle to a task finds it by this number.
+    pub serial: u64,
     /// Users that belong to this scheduler.
     pub users: AtomicUsize,
     /// Whether it gets new requests. An offline scheduler carries out only the requests that it
@@ -94,6 +99,8 @@ pub(crate) struct Scheduler {
     pub(super) detection: Detection,
     /// Hosts workers with their own context.
     pub(super) hosting: Hosting,
+    /// Memory for new requests.
+    pub(super) spare_blocks: &'static SpareBlocks,
     pub(super) core: UnsafeCell<Core>,
 }
 
@@ -184,6 +191,12 @@ pub(crate) struct Core {
     pub preemptive_waiters: VecDeque<Ticket>,
 }
 
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
+
+/// The schedulers of this process, by serial number. A handle to a task knows its scheduler by this
+/// number, so that it needs to count no reference.
+static SCHEDULERS: Lock<BTreeMap<u64, Weak<Scheduler>>> = Lock::new(BTreeMap::new());
+
 thread_local! {
     pub(super) static HERE: Cell<*const Scheduler> = const { Cell::new(std::ptr::null()) };
     pub(super) static AWAY: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
@@ -235,24 +248,10 @@ pub(super) fn with_scheduler_of_this_thread(f: impl FnOnce(Option<&Scheduler>)) 
     f(unsafe { HERE.get().as_ref() })
 }
 
+/// Makes the calling thread one that has this scheduler's baton, or none.
 pub(crate) fn set_here(scheduler: Option<&Scheduler>) {
     HERE.set(scheduler.map_or(std::ptr::null(), std::ptr::from_ref));
-}
-
-/// Runs application code and catches a panic of it. Returns false if it panicked. The payload is
-/// dropped here, and its destructor may panic again.
-pub(crate) fn contain(call: impl FnOnce()) -> bool {
-    let catch =
-        |call: &mut dyn FnMut()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).err();
-    let mut call = Some(call);
-    let mut payload = catch(&mut || call.take().into_iter().for_each(|call| call()));
-    let fine = payload.is_none();
-    if let Some(again) = catch(&mut || drop(payload.take())) {
-        // This payload is leaked: if its destructor panicked with another of its kind, and so on,
-        // this would never end.
-        std::mem::forget(again);
-    }
-    fine
+    SpareBlocks::use_here(scheduler.map(|scheduler| scheduler.spare_blocks));
 }
 
 impl Core {
@@ -327,7 +326,8 @@ impl Scheduler {
         let ring = options.ring.then(|| EventRing::take(index as u32));
         inbox.number.store(index as u32, Ordering::Relaxed);
         let core = Core::new(index as u32, &options, driver, pending.clone(), ring, standby);
-        Arc::new_cyclic(|me| Scheduler {
+        let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
+        let scheduler = Arc::new_cyclic(|me| Scheduler {
             me: me.clone(),
             index,
             inbox,
@@ -336,7 +336,9 @@ impl Scheduler {
             waits: WaitTable::new(),
             pending,
             ring,
-            load: AtomicUsize::new(0),
+            adopted: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+            serial,
             users: AtomicUsize::new(0),
             online: AtomicBool::new(true),
             stop: AtomicBool::new(false),
@@ -357,9 +359,39 @@ impl Scheduler {
             peers_unnotified: Cell::new(PeersUnnotified::Nothing),
             detection: Detection::default(),
             hosting: Hosting::default(),
+            spare_blocks: SpareBlocks::for_scheduler(),
             core: UnsafeCell::new(core),
             options,
-        })
+        });
+        SCHEDULERS.lock().insert(serial, scheduler.me.clone());
+        scheduler
+    }
+
+    /// Returns the scheduler with this serial number, unless it has been dropped.
+    pub(crate) fn with_serial(serial: u64) -> Option<Arc<Scheduler>> {
+        SCHEDULERS.lock().get(&serial)?.upgrade()
+    }
+
+    /// Returns its load factor: how many requests are queued, runnable, running or waiting.
+    pub(crate) fn load(&self) -> usize {
+        // `ended` is read first, because each request that has ended was accepted or adopted
+        // before. Acquire: a caller that finds a request gone from this load sees where else it was
+        // counted before it left.
+        let ended = self.ended.load(Ordering::Acquire);
+        let adopted = self.adopted.load(Ordering::Acquire);
+        self.queue.accepted().wrapping_add(adopted).wrapping_sub(ended)
+    }
+
+    /// Counts a request that is taken from another scheduler. Baton holder only, as the next.
+    pub(super) fn count_adopted(&self) {
+        let now = self.adopted.load(Ordering::Relaxed).wrapping_add(1);
+        self.adopted.store(now, Ordering::Release);
+    }
+
+    /// Counts a request that has left this scheduler's load: after everything else that it counts.
+    pub(super) fn count_ended(&self) {
+        let now = self.ended.load(Ordering::Relaxed).wrapping_add(1);
+        self.ended.store(now, Ordering::Release);
     }
 
     /// Records an event, if the scheduler has an event ring. Only the baton's holder calls this.
@@ -494,9 +526,11 @@ impl Core {
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
+        SCHEDULERS.lock().remove(&self.serial);
         debug_assert!(!self.busy.load(Ordering::Relaxed) || std::thread::panicking());
         self.ring.iter().for_each(|ring| ring.give_back());
         self.standby.give_back();
         self.inbox.give_back();
+        self.spare_blocks.give_back();
     }
 }

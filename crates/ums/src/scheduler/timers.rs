@@ -56,7 +56,7 @@ impl Core {
             match timed {
                 Timed::Wait(ticket) => {
                     if let Some(claimed) = ticket.claim(Outcome::TimedOut) {
-                        self.wake(claimed.kept());
+                        self.wake(claimed.kept(), clock::ticks());
                     }
                 }
                 Timed::Io(token) => self.cancel_io(token),

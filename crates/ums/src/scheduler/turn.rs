@@ -9,8 +9,9 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::switch::{Handed, WayOut};
-use super::{Core, PeersUnnotified, Scheduler, contain};
+use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::clock;
+use crate::os::panics::contain;
 use crate::os::threads::point;
 use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;

@@ -19,11 +19,17 @@ use crate::wait::Letter;
 /// event is set. This function switches to no worker.
 #[inline]
 pub(crate) fn ready(claimed: Claimed) {
+    ready_at(claimed, clock::ticks());
+}
+
+/// Does the same for a caller that has just read the clock.
+#[inline]
+pub(super) fn ready_at(claimed: Claimed, now: u64) {
     let Some(inbox) = claimed.waiter.inbox() else { return claimed.set_event() };
     let waiter = claimed.kept();
     match here() {
         Some(scheduler) if std::ptr::eq(scheduler.inbox, inbox) && !waiter.is(State::Running) => {
-            scheduler.with(|core| core.wake(waiter));
+            scheduler.with(|core| core.wake(waiter, now));
         }
         other => {
             if let Some(scheduler) = other {
@@ -31,7 +37,7 @@ pub(crate) fn ready(claimed: Claimed) {
                 let whose = inbox.number.load(Ordering::Relaxed);
                 scheduler.record(RingEvent::Wake, worker, whose);
             }
-            waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
+            waiter.signalled.store(now, Ordering::Relaxed);
             waiter.record.spans.woken();
             inbox.push(waiter);
         }
@@ -40,8 +46,7 @@ pub(crate) fn ready(claimed: Claimed) {
 
 impl Core {
     /// Makes a worker of this scheduler, whose wait has ended, runnable.
-    pub(super) fn wake(&mut self, waiter: &'static crate::wait::Waiter) {
-        let now = clock::ticks();
+    pub(super) fn wake(&mut self, waiter: &'static crate::wait::Waiter, now: u64) {
         waiter.signalled.store(now, Ordering::Relaxed);
         waiter.record.spans.woken();
         let worker = waiter.worker.load(Ordering::Relaxed);
@@ -82,7 +87,7 @@ impl Core {
         }
         let Cancelled { claimed, io } = cancel_waiter(waiter);
         if let Some(claimed) = claimed {
-            self.wake(claimed.kept());
+            self.wake(claimed.kept(), clock::ticks());
         }
         if let Some((_, token)) = io {
             self.cancel_io(token);

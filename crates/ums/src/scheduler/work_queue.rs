@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::os::planted::{self, Bug};
 use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::wait::error::EnqueueError;
@@ -22,6 +23,9 @@ pub(crate) struct WorkQueue {
     lanes: ShortLock<Lanes>,
     len: AtomicUsize,
     urgent: AtomicUsize,
+    /// The number of accepted requests, less those that left the queue by any way but `take`: the
+    /// queue's part of its scheduler's load. Written under the lock.
+    accepted: AtomicUsize,
     /// The time at which the first request of each lane was queued, copied for `fronts`.
     since: [AtomicU64; 2],
     bound: usize,
@@ -147,19 +151,19 @@ impl WorkQueue {
             lanes: ShortLock::default(),
             len: AtomicUsize::new(0),
             urgent: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
             since: [const { AtomicU64::new(EMPTY) }; 2],
             bound,
         }
     }
 
-    /// Queues a request at the end of its lane. If the request is accepted, it is counted in `load`
-    /// before another thread can take it; a refused request is not counted. So `load` never
-    /// contains a request that was not accepted, and a shutdown can rely on it.
+    /// Queues a request at the end of its lane. If the request is accepted, it is counted before
+    /// another thread can take it; a refused request is not counted. So the load never contains a
+    /// request that was not accepted, and a shutdown can rely on it.
     pub fn push(
         &self,
         request: WorkRequest,
         by: Caller,
-        load: &AtomicUsize,
     ) -> Result<(), (EnqueueError, WorkRequest)> {
         let mut lanes = self.lock();
         if by < lanes.open_to {
@@ -170,7 +174,7 @@ impl WorkQueue {
         if !urgent && queued >= self.bound && !request.state().past_bound {
             return Err((EnqueueError::QueueFull(queued), request));
         }
-        load.fetch_add(1, Ordering::Relaxed);
+        self.count(1);
         let lane = if urgent { &mut lanes.urgent } else { &mut lanes.fresh };
         lane.push_back(request);
         self.publish(&lanes);
@@ -187,13 +191,15 @@ impl WorkQueue {
     }
 
     /// Takes a request for another scheduler: the first that is not bound to this one, and an
-    /// urgent one if there is any.
-    pub fn take_for_another(&self) -> Option<WorkRequest> {
+    /// urgent one if there is any. Calls `moved` before the request leaves this queue's count.
+    pub fn take_for_another(&self, moved: impl FnOnce()) -> Option<WorkRequest> {
         let mut lanes = self.lock();
         let Lanes { urgent, fresh, .. } = &mut *lanes;
-        let found = [urgent, fresh].into_iter().find_map(|lane| lane.take_first(|r| !r.bound));
+        let found = [urgent, fresh].into_iter().find_map(|lane| lane.take_first(|r| !r.bound))?;
+        moved();
+        self.count(usize::MAX);
         self.publish(&lanes);
-        found
+        Some(found)
     }
 
     /// Returns when the first request of each lane was enqueued: of the urgent lane, and of the
@@ -205,13 +211,16 @@ impl WorkQueue {
         [0, 1].map(|lane| Some(since(lane)).filter(|since| *since != EMPTY))
     }
 
-    /// Takes this request out of the queue, wherever in the queue it is.
+    /// Takes this request, which will not run, out of the queue, wherever in the queue it is.
     pub fn remove(&self, request: &RequestState) -> Option<WorkRequest> {
         let mut lanes = self.lock();
         let Lanes { urgent, fresh, .. } = &mut *lanes;
-        let found = [fresh, urgent].into_iter().find_map(|lane| lane.take_out(request));
+        let found = [fresh, urgent].into_iter().find_map(|lane| lane.take_out(request))?;
+        if !planted::is(Bug::LeakOnCancel) {
+            self.count(usize::MAX);
+        }
         self.publish(&lanes);
-        found
+        Some(found)
     }
 
     /// Queues a request that was taken from another queue. The bound does not apply, because the
@@ -265,14 +274,28 @@ impl WorkQueue {
         self.lock().open_to = first;
     }
 
-    /// Refuses all requests from now on, and returns those that are queued.
+    /// Refuses all requests from now on, and returns those that are queued: they will not run.
     pub fn close(&self) -> Vec<WorkRequest> {
         let mut lanes = self.lock();
         lanes.open_to = Caller::None;
         let Lanes { urgent, fresh, .. } = &mut *lanes;
-        let left = urgent.drain().chain(fresh.drain()).collect();
+        let left: Vec<_> = urgent.drain().chain(fresh.drain()).collect();
+        self.count(left.len().wrapping_neg());
         self.publish(&lanes);
         left
+    }
+
+    /// Returns how many requests were accepted, less those that left by any way but `take`.
+    #[inline]
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Acquire)
+    }
+
+    /// Adds to the count of accepted requests. The caller has the lock.
+    fn count(&self, by: usize) {
+        let now = self.accepted.load(Ordering::Relaxed).wrapping_add(by);
+        // Release: a reader that finds a request gone from here sees where it was counted before.
+        self.accepted.store(now, Ordering::Release);
     }
 
     /// Returns how many requests are queued.
@@ -309,21 +332,16 @@ impl WorkQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::request::{Job, RequestState};
-    use std::sync::Arc;
-
-    struct Nothing(RequestState);
-
-    impl Job for Nothing {
-        fn state(&self) -> &RequestState {
-            &self.0
-        }
-        fn run(&self) {}
-        fn abandon(&self) {}
-    }
+    use crate::scheduler::request::{RequestRef, RequestState, make};
 
     fn request(user: u64, urgent: bool) -> WorkRequest {
-        Arc::new(Nothing(RequestState::new(user, urgent)))
+        make(RequestState::new(user, urgent), || ()).0
+    }
+
+    /// A request, and a reference that stays when it is queued.
+    fn known(user: u64) -> (WorkRequest, RequestRef) {
+        let (request, result) = make(RequestState::new(user, false), || ());
+        (request, result.request())
     }
 
     fn users(queue: &WorkQueue) -> Vec<u64> {
@@ -336,7 +354,7 @@ mod tests {
     fn the_times_of_the_first_requests_are_right_after_every_change() {
         let queue = WorkQueue::new(1000);
         let mut seed = 1u64;
-        let mut all: Vec<WorkRequest> = Vec::new();
+        let mut all: Vec<RequestRef> = Vec::new();
         for step in 0..3000u64 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(step);
             let old = (!all.is_empty()).then(|| all[(seed >> 20) as usize % all.len()].clone());
@@ -345,9 +363,9 @@ mod tests {
                     // The clock may stand still: then two requests have the same time.
                     let mut state = RequestState::new(step, seed >> 40 & 7 == 0);
                     state.enqueued = step;
-                    let new: WorkRequest = Arc::new(Nothing(state));
-                    all.push(new.clone());
-                    let _ = queue.push(new, Caller::Request, &AtomicUsize::new(0));
+                    let (new, result) = make(state, || ());
+                    all.push(result.request());
+                    let _ = queue.push(new, Caller::Request);
                 }
                 3 => drop(queue.take(seed >> 30 & 1 == 0)),
                 4 => drop(old.and_then(|old| queue.remove(old.state()))),
@@ -364,19 +382,15 @@ mod tests {
     #[test]
     fn requests_are_served_first_in_first_out_u29() {
         let queue = WorkQueue::new(10);
-        (1..=4).for_each(|u| {
-            assert!(queue.push(request(u, false), Caller::Request, &AtomicUsize::new(0)).is_ok())
-        });
+        (1..=4).for_each(|u| assert!(queue.push(request(u, false), Caller::Request).is_ok()));
         assert_eq!(users(&queue), [1, 2, 3, 4]);
     }
 
     #[test]
     fn requests_of_holders_are_served_first_and_past_the_bound_b12() {
         let queue = WorkQueue::new(2);
-        (1..=2).for_each(|u| {
-            assert!(queue.push(request(u, false), Caller::Request, &AtomicUsize::new(0)).is_ok())
-        });
-        assert!(queue.push(request(9, true), Caller::Request, &AtomicUsize::new(0)).is_ok());
+        (1..=2).for_each(|u| assert!(queue.push(request(u, false), Caller::Request).is_ok()));
+        assert!(queue.push(request(9, true), Caller::Request).is_ok());
         assert_eq!(queue.urgent(), 1);
         assert_eq!(users(&queue), [9, 1, 2]);
     }
@@ -384,26 +398,21 @@ mod tests {
     #[test]
     fn a_full_queue_says_how_full_it_is_g2_b19() {
         let queue = WorkQueue::new(1);
-        assert!(queue.push(request(1, false), Caller::Request, &AtomicUsize::new(0)).is_ok());
-        let refused = queue
-            .push(request(2, false), Caller::Request, &AtomicUsize::new(0))
-            .err()
-            .map(|(e, r)| (e, r.state().user));
+        assert!(queue.push(request(1, false), Caller::Request).is_ok());
+        let refused =
+            queue.push(request(2, false), Caller::Request).err().map(|(e, r)| (e, r.state().user));
         assert_eq!(refused, Some((EnqueueError::QueueFull(1), 2)));
         assert_eq!(queue.close().len(), 1);
-        let closed = queue
-            .push(request(3, true), Caller::Request, &AtomicUsize::new(0))
-            .err()
-            .map(|(e, _)| e);
+        let closed = queue.push(request(3, true), Caller::Request).err().map(|(e, _)| e);
         assert_eq!(closed, Some(EnqueueError::ShuttingDown));
     }
 
     #[test]
     fn an_awaited_request_is_promoted_g11() {
         let queue = WorkQueue::new(10);
-        let awaited = request(2, false);
-        assert!(queue.push(request(1, false), Caller::Request, &AtomicUsize::new(0)).is_ok());
-        assert!(queue.push(awaited.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
+        let (new, awaited) = known(2);
+        assert!(queue.push(request(1, false), Caller::Request).is_ok());
+        assert!(queue.push(new, Caller::Request).is_ok());
         assert!(queue.promote(awaited.state()));
         assert!(!queue.promote(awaited.state()));
         assert!(queue.fronts()[0].is_some(), "it may have a reserve worker");
@@ -413,10 +422,12 @@ mod tests {
     #[test]
     fn a_request_that_leaves_from_the_middle_keeps_the_order_of_the_others_u29() {
         let queue = WorkQueue::new(10);
-        let all: Vec<_> = (0..6).map(|user| request(user, false)).collect();
-        all.iter().for_each(|r| {
-            assert!(queue.push(r.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok())
-        });
+        let push = |queue: &WorkQueue, user| {
+            let (new, state) = known(user);
+            assert!(queue.push(new, Caller::Request).is_ok());
+            state
+        };
+        let all: Vec<_> = (0..6).map(|user| push(&queue, user)).collect();
         assert!(queue.remove(all[2].state()).is_some());
         assert!(queue.remove(all[2].state()).is_none());
         assert!(queue.remove(all[0].state()).is_some());
@@ -425,11 +436,8 @@ mod tests {
         // The first place of `queue` is that of request 3 now. A request of another queue that has
         // a place number that exists in `queue`, too, is not found there.
         let other = WorkQueue::new(10);
-        let stranger = request(9, false);
-        (0..4).for_each(|user| {
-            assert!(other.push(request(user, false), Caller::Request, &AtomicUsize::new(0)).is_ok())
-        });
-        assert!(other.push(stranger.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
+        (0..4).for_each(|user| drop(push(&other, user)));
+        let stranger = push(&other, 9);
         assert!(queue.remove(stranger.state()).is_none());
         assert!(queue.promote(all[4].state()));
         assert_eq!(users(&queue), [4, 3, 5]);
@@ -439,15 +447,14 @@ mod tests {
     #[test]
     fn a_request_that_stays_at_the_front_keeps_no_empty_places_behind_it_g2() {
         let queue = WorkQueue::new(10);
-        let first = request(1, false);
-        assert!(queue.push(first.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
+        assert!(queue.push(request(1, false), Caller::Request).is_ok());
         for user in 2..10_000 {
-            let leaves = request(user, false);
-            assert!(queue.push(leaves.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
+            let (new, leaves) = known(user);
+            assert!(queue.push(new, Caller::Request).is_ok());
             assert!(queue.remove(leaves.state()).is_some());
         }
-        let last = request(10_000, false);
-        assert!(queue.push(last.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
+        let (new, last) = known(10_000);
+        assert!(queue.push(new, Caller::Request).is_ok());
         assert!(queue.lock().fresh.places.len() <= PLACES_KEPT + 3);
         assert!(queue.promote(last.state()), "it is found in its new place");
         assert_eq!(users(&queue), [10_000, 1]);

@@ -10,13 +10,12 @@
 //! something else, such as input, keeps its worker, while a child that has not begun may have to
 //! wait for one: see [`Builder::max_workers`](crate::Builder::max_workers).
 
-// A task is one allocation: the request's state, and a cell that holds first the closure, then the
-// result. Tasks that may borrow are in `scope.rs`.
+// A task is one block of memory (scheduler/request): the request's state, its closure, and later
+// its result. Tasks that may borrow are in `scope.rs`.
 
 mod scope;
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,15 +23,15 @@ use std::time::Duration;
 use crate::current::{self, park, ready};
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
-use crate::os::planted::{self, Bug};
 use crate::record::reason::WaitReason;
 use crate::record::wait_stats::Account;
 use crate::scheduler::request::{
-    Cancelled, Holds, Job, RequestId, RequestState, UserId, WorkRequest,
+    Cancelled, Holds, NoResult, RequestId, RequestRef, RequestState, ResultOf, TaskResult, UserId,
+    WorkRequest, make,
 };
-use crate::scheduler::{self, Scheduler, away, here};
+use crate::scheduler::{Scheduler, away, here};
 use crate::wait::error::{EnqueueError, WaitError};
-use crate::wait::{AsVictim, Outcome, Ticket, What};
+use crate::wait::{AsVictim, What};
 
 pub use scope::{Scope, ScopedJoinHandle, scope};
 
@@ -82,119 +81,12 @@ impl<H> std::fmt::Display for JoinError<H> {
 
 impl<H: std::fmt::Debug> std::error::Error for JoinError<H> {}
 
-/// Why a task that has ended has no result.
-enum NoResult {
-    Panicked(Box<dyn Any + Send + 'static>),
-    NeverRan,
-}
-
 impl<H> From<NoResult> for JoinError<H> {
     fn from(why: NoResult) -> JoinError<H> {
         match why {
             NoResult::Panicked(payload) => JoinError::Panicked(payload),
             NoResult::NeverRan => JoinError::NeverRan,
         }
-    }
-}
-
-type TaskResult<T> = Result<T, NoResult>;
-
-enum Stage<F, T> {
-    Queued(F),
-    Running,
-    Done(TaskResult<T>),
-    Taken,
-}
-
-struct Cell<F, T> {
-    stage: Stage<F, T>,
-    waiter: Option<Ticket>,
-}
-
-struct Task<F, T> {
-    state: RequestState,
-    cell: Lock<Cell<F, T>>,
-}
-
-/// A task whose result is a `T`, whatever the type of its closure.
-trait Joinable<T>: Job {
-    fn take(&self) -> Option<TaskResult<T>>;
-    fn wait(&self, ticket: Ticket) -> bool;
-    fn forget_waiter(&self);
-}
-
-impl<F, T> Task<F, T>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    fn new(user: UserId, urgent: bool, f: F) -> Task<F, T> {
-        let cell = Cell { stage: Stage::Queued(f), waiter: None };
-        Task { state: RequestState::new(user, urgent), cell: Lock::new(cell) }
-    }
-
-    /// Stores the result, and wakes the waiter if there is one.
-    fn end(&self, result: TaskResult<T>) {
-        self.state.finish();
-        let mut cell = self.cell.lock();
-        cell.stage = Stage::Done(result);
-        let waiter = cell.waiter.take();
-        drop(cell);
-        waiter.and_then(|w| w.claim(Outcome::Granted)).into_iter().for_each(ready);
-    }
-}
-
-impl<F, T> Job for Task<F, T>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    fn state(&self) -> &RequestState {
-        &self.state
-    }
-
-    fn run(&self) {
-        let stage = std::mem::replace(&mut self.cell.lock().stage, Stage::Running);
-        let Stage::Queued(f) = stage else { return };
-        self.end(catch_unwind(AssertUnwindSafe(f)).map_err(NoResult::Panicked));
-    }
-
-    fn abandon(&self) {
-        let stage = std::mem::replace(&mut self.cell.lock().stage, Stage::Running);
-        // The closure's destructor is the caller's code: a panic in it is contained here.
-        scheduler::contain(|| drop(stage));
-        self.end(Err(NoResult::NeverRan));
-    }
-}
-
-impl<F, T> Joinable<T> for Task<F, T>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    fn take(&self) -> Option<TaskResult<T>> {
-        let mut cell = self.cell.lock();
-        assert!(!matches!(cell.stage, Stage::Taken), "the task's result was taken already");
-        if !matches!(cell.stage, Stage::Done(_)) {
-            return None;
-        }
-        match std::mem::replace(&mut cell.stage, Stage::Taken) {
-            Stage::Done(result) => Some(result),
-            _ => None,
-        }
-    }
-
-    fn wait(&self, ticket: Ticket) -> bool {
-        let mut cell = self.cell.lock();
-        if matches!(cell.stage, Stage::Done(_) | Stage::Taken) {
-            return false;
-        }
-        cell.waiter = Some(ticket);
-        true
-    }
-
-    fn forget_waiter(&self) {
-        self.cell.lock().waiter = None;
     }
 }
 
@@ -212,13 +104,14 @@ where
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct JoinHandle<T> {
-    task: Arc<dyn Joinable<T>>,
-    home: Arc<Scheduler>,
+    result: ResultOf<T>,
+    /// The serial number of the scheduler on which it was queued.
+    home: u64,
 }
 
 impl<T> std::fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JoinHandle").field("request", &self.task.state().id).finish()
+        f.debug_struct("JoinHandle").field("request", &self.result.state().id).finish()
     }
 }
 
@@ -229,7 +122,7 @@ impl<T> JoinHandle<T> {
     /// [`JoinError`] if the task panicked or never ran. [`JoinError::Wait`] with this handle if the
     /// caller's own work request was cancelled, or this wait was chosen to break a deadlock; the
     /// task continues then.
-    pub fn join(self) -> Result<T, JoinError<JoinHandle<T>>> {
+    pub fn join(mut self) -> Result<T, JoinError<JoinHandle<T>>> {
         match self.join_within(NEVER) {
             Ok(ended) => Ok(ended?),
             Err(error) => Err(JoinError::Wait(self, error)),
@@ -252,7 +145,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    fn join_within(&self, deadline: u64) -> Result<TaskResult<T>, WaitError> {
+    fn join_within(&mut self, deadline: u64) -> Result<TaskResult<T>, WaitError> {
         self.join_as(|| What::new(WaitReason::JOIN), deadline, AsVictim::Fails)
     }
 
@@ -262,7 +155,7 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     /// [`JoinError`] if the task panicked or never ran; never [`JoinError::Wait`].
-    pub fn join_uncancellable(self) -> Result<T, JoinError> {
+    pub fn join_uncancellable(mut self) -> Result<T, JoinError> {
         let what = || What::new(WaitReason::JOIN).uncancellable();
         match self.join_as(what, NEVER, AsVictim::Never) {
             Ok(ended) => Ok(ended?),
@@ -273,50 +166,71 @@ impl<T> JoinHandle<T> {
     }
 
     fn join_as(
-        &self,
+        &mut self,
         what: impl Fn() -> What,
         deadline: u64,
         as_victim: AsVictim,
     ) -> Result<TaskResult<T>, WaitError> {
-        if let Some(result) = self.task.take() {
+        if let Some(result) = self.result.take() {
             return Ok(result);
         }
         let me = current::about_to_wait();
         self.promote();
-        let asked = me.waiter().will_wait_for(self.task.state(), as_victim);
-        let ticket = me.begin(what().on(self.task.state()));
-        if self.task.wait(ticket) {
+        let join = self.result.begin_to_join();
+        let asked = me.waiter().will_wait_for(join.state(), as_victim);
+        let ticket = me.begin(what().on(join.state()));
+        if join.wait(ticket) {
             let outcome = ticket.result(park(ticket, deadline));
-            drop(asked);
-            outcome.inspect_err(|_| self.task.forget_waiter())?;
+            outcome.inspect_err(|_| join.forget())?;
         } else if !ticket.abandon() {
             // The task has ended, but a cancellation claimed the wait before it could be abandoned.
             // That claim's wake-up is still to come, and must be consumed here.
             let _ = park(ticket, NEVER);
         }
-        Ok(self.task.take().expect("a joined task has a result"))
+        drop(asked);
+        Ok(self.result.take().expect("a joined task has a result"))
     }
 
     /// Called when a worker is about to wait for this task. Moves the task ahead of other queued
     /// requests, because these might get all free workers and then wait, too.
     fn promote(&self) {
-        let state = self.task.state();
-        if (here().is_some() || away().is_some()) && state.is_queued() {
-            state.make_urgent();
-            self.home.peers.promote(&self.home, state);
+        let state = self.result.state();
+        if !state.is_queued() {
+            return;
+        }
+        match here() {
+            Some(here) => {
+                state.make_urgent();
+                // Usually it waits in the caller's own queue; and the caller is awake.
+                if !here.queue.promote(state) {
+                    self.promote_elsewhere();
+                }
+            }
+            None if away().is_some() => {
+                state.make_urgent();
+                self.promote_elsewhere();
+            }
+            None => {}
+        }
+    }
+
+    #[cold]
+    fn promote_elsewhere(&self) {
+        if let Some(home) = Scheduler::with_serial(self.home) {
+            home.peers.promote(&home, self.result.state());
         }
     }
 
     /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        self.task.state().is_done()
+        self.result.state().is_done()
     }
 
     /// Asks the task to end. If no worker has begun it, it never runs; otherwise its waits and
     /// checkpoints fail with [`WaitError::Cancelled`]. A task is never stopped by force. Tasks that
     /// it has spawned, or started in a [`scope`](fn@scope), are not cancelled.
     pub fn cancel(&self) {
-        cancel(self.task.state(), &self.home);
+        cancel(self.result.state(), self.home);
     }
 
     /// Returns a handle that can cancel the task while the join handle is used elsewhere.
@@ -333,27 +247,28 @@ impl<T> JoinHandle<T> {
     where
         T: 'static,
     {
-        CancelHandle { request: self.task.clone(), home: self.home.clone() }
+        CancelHandle { request: self.result.request(), home: self.home }
     }
 
     /// Returns the number of the task's work request, as views show it.
     pub fn request_id(&self) -> RequestId {
-        self.task.state().id
+        self.result.state().id
     }
 }
 
 /// A handle that can cancel a task. Dropping it has no effect.
 #[derive(Clone)]
 pub struct CancelHandle {
-    request: WorkRequest,
-    home: Arc<Scheduler>,
+    request: RequestRef,
+    /// As in [`JoinHandle`].
+    home: u64,
 }
 
 impl CancelHandle {
     /// Cancels the task, like [`JoinHandle::cancel`]. Returns false if the task has ended already.
     pub fn cancel(&self) -> bool {
         let alive = !self.is_finished();
-        cancel(self.request.state(), &self.home);
+        cancel(self.request.state(), self.home);
         alive
     }
 
@@ -386,12 +301,17 @@ impl UserState {
         UserState { id, home, account, holds, last }
     }
 
-    /// Enqueues a request and, if it was accepted, records it as the user's last one. Both happen
-    /// under the lock, so that a cancellation finds either this request or the previous one.
-    fn enqueue(&self, request: CancelHandle) -> Result<(), EnqueueError> {
+    /// Enqueues a request and, if it was accepted, records it as the last one. Both happen under
+    /// the lock, so that a cancellation finds either this request or the one before.
+    fn enqueue(
+        &self,
+        scheduler: &Scheduler,
+        request: WorkRequest,
+        handle: CancelHandle,
+    ) -> Result<(), EnqueueError> {
         let mut last = self.last.lock();
-        let taken = request.home.enqueue(request.request.clone());
-        let before = if taken.is_ok() { last.replace(request) } else { Some(request) };
+        let taken = scheduler.enqueue(request);
+        let before = if taken.is_ok() { last.replace(handle) } else { Some(handle) };
         drop(last);
         // This may drop a result or closure, whose destructor is the caller's code.
         drop(before);
@@ -416,14 +336,11 @@ impl UserState {
     }
 }
 
-fn cancel(state: &RequestState, home: &Scheduler) {
+fn cancel(state: &RequestState, home: u64) {
     pass_on(state.cancel());
-    if let Some(request) = home.queue.remove(state) {
-        if planted::is(Bug::LeakOnCancel) {
-            return request.abandon();
-        }
-        home.load.fetch_sub(1, Ordering::Relaxed);
-        request.abandon();
+    let home = if state.is_queued() { Scheduler::with_serial(home) } else { None };
+    if let Some(request) = home.and_then(|home| home.queue.remove(state)) {
+        request.abandon().into_iter().for_each(ready);
     }
 }
 
@@ -438,7 +355,7 @@ pub(crate) fn pass_on(found: Cancelled) {
 
 /// Creates a task and queues it on this scheduler.
 pub(crate) fn spawn_on<F, T>(
-    scheduler: &Arc<Scheduler>,
+    scheduler: &Scheduler,
     user: UserId,
     f: F,
 ) -> Result<JoinHandle<T>, EnqueueError>
@@ -446,14 +363,14 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    queue(scheduler.clone(), Task::new(user, false, f))
+    queue(scheduler, RequestState::new(user, false), f)
 }
 
 /// Like [`spawn_on`], for a user. The task is queued and recorded as the user's last request under
 /// one lock. Another scheduler may begin the task before this function returns;
 /// [`UserState::cancel`] waits for the lock and finds the task even then.
 pub(crate) fn spawn_for<F, T>(
-    scheduler: &Arc<Scheduler>,
+    scheduler: &Scheduler,
     user: &UserState,
     f: F,
 ) -> Result<JoinHandle<T>, EnqueueError>
@@ -461,48 +378,45 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let mut task = Task::new(user.id, user.holds.is_some(), f);
-    task.state.account = Some(user.account.clone());
-    let task = Arc::new(task);
-    let handle = JoinHandle { task, home: scheduler.clone() };
-    user.enqueue(handle.cancel_handle())?;
+    let mut state = RequestState::new(user.id, user.holds.is_some());
+    state.account = Some(user.account.clone());
+    let (request, result) = make(state, f);
+    let handle = JoinHandle { result, home: scheduler.serial };
+    user.enqueue(scheduler, request, handle.cancel_handle())?;
     Ok(handle)
 }
 
 /// Like [`spawn_on`], without a user; no other scheduler may take the task.
-pub(crate) fn spawn_bound<F, T>(
-    scheduler: &Arc<Scheduler>,
-    f: F,
-) -> Result<JoinHandle<T>, EnqueueError>
+pub(crate) fn spawn_bound<F, T>(scheduler: &Scheduler, f: F) -> Result<JoinHandle<T>, EnqueueError>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let mut task = Task::new(0, false, f);
-    task.state.bound = true;
-    queue(scheduler.clone(), task)
+    let mut state = RequestState::new(0, false);
+    state.bound = true;
+    queue(scheduler, state, f)
 }
 
 /// Like [`spawn_bound`], but a full queue accepts the task, too. For tasks that must not be lost.
 /// Fails only if the node shuts down.
 pub(crate) fn spawn_even_if_full(
-    scheduler: &Arc<Scheduler>,
+    scheduler: &Scheduler,
     f: impl FnOnce() + Send + 'static,
 ) -> Result<(), EnqueueError> {
-    let mut task = Task::new(0, false, f);
-    task.state.bound = true;
-    task.state.past_bound = true;
-    queue(scheduler.clone(), task).map(drop)
+    let mut state = RequestState::new(0, false);
+    state.bound = true;
+    state.past_bound = true;
+    queue(scheduler, state, f).map(drop)
 }
 
-fn queue<F, T>(home: Arc<Scheduler>, task: Task<F, T>) -> Result<JoinHandle<T>, EnqueueError>
+fn queue<F, T>(home: &Scheduler, state: RequestState, f: F) -> Result<JoinHandle<T>, EnqueueError>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let task = Arc::new(task);
-    home.enqueue(task.clone() as WorkRequest).map_err(|(error, _)| error)?;
-    Ok(JoinHandle { task, home })
+    let (request, result) = make(state, f);
+    home.enqueue(request).map_err(|(error, _)| error)?;
+    Ok(JoinHandle { result, home: home.serial })
 }
 
 /// Starts a task: queues it on the scheduler that the caller runs on. Until a worker has begun the
@@ -550,7 +464,8 @@ where
     T: Send + 'static,
 {
     let here = here().expect("spawn is called on a worker; on a plain thread use Node::spawn");
-    spawn_on(&here.arc(), current::user(), f)
+    let user = here.current_waiter().record.view.user.load(Ordering::Relaxed);
+    spawn_on(&here, user, f)
 }
 
 #[cfg(test)]

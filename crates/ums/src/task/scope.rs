@@ -13,12 +13,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{JoinError, JoinHandle, NoResult, Task, TaskResult, queue};
+use super::{JoinError, JoinHandle, queue};
 use crate::current::{self, park, ready};
 use crate::os::clock::NEVER;
 use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
+use crate::scheduler::request::{NoResult, RequestState, TaskResult};
 use crate::scheduler::{Frozen, Scheduler, here};
 use crate::wait::error::EnqueueError;
 use crate::wait::{Outcome, Ticket, What};
@@ -103,7 +104,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     ///
     /// # Errors
     /// Like [`JoinHandle::join`].
-    pub fn join(self) -> Result<T, JoinError<Self>> {
+    pub fn join(mut self) -> Result<T, JoinError<Self>> {
         match self.inner.join_within(NEVER) {
             Ok(ended) => ended?,
             Err(error) => return Err(JoinError::Wait(self, error)),
@@ -301,9 +302,9 @@ where
     // dropped without running. `scope` returns only after that, so the closure never outlives
     // 'scope.
     let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
-    let mut task = Task::new(current::user(), false, call);
-    task.state.with_scope = Some(scope.open.urgent.clone());
-    let inner = queue(scope.scheduler.clone(), task)?;
+    let mut state = RequestState::new(current::user(), false);
+    state.with_scope = Some(scope.open.urgent.clone());
+    let inner = queue(&scope.scheduler, state, call)?;
     let scope = scope.open.clone();
     Ok(ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData })
 }

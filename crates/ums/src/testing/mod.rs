@@ -157,7 +157,7 @@ pub fn scheduler(node: &Node, index: usize) -> SchedulerSnapshot {
     SchedulerSnapshot {
         counters: scheduler.counters.read(),
         queued: scheduler.queue.len(),
-        load: scheduler.load.load(Ordering::Relaxed),
+        load: scheduler.load(),
         workers_max: scheduler.options.limit.hard,
         workers: seen(scheduler),
     }

@@ -16,11 +16,12 @@ use crate::io::{submit_poll, wait_readable, wait_writable};
 use crate::node::user::User;
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
+use crate::os::panics::contain;
 use crate::record::reason::WaitReason;
 use crate::record::report::WarningKind;
 use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::request::UserId;
-use crate::scheduler::{Scheduler, contain, here};
+use crate::scheduler::{Scheduler, here};
 use crate::wait::Letter;
 use crate::wait::error::EnqueueError;
 

@@ -13,7 +13,8 @@ use crate::net::{is_shortage, report_shortage};
 use crate::node::user::User;
 use crate::node::{HiddenScheduler, Node};
 use crate::os::lock::Lock;
-use crate::scheduler::{Scheduler, contain, here};
+use crate::os::panics::contain;
+use crate::scheduler::{Scheduler, here};
 use crate::wait::Letter;
 
 type MakeSession = Box<dyn Fn(&User, Peer) -> Box<dyn Session> + Send + Sync>;

@@ -386,7 +386,7 @@ fn scheduler(s: &Scheduler) -> SchedulerRow {
         is_idle: s.inbox.is_asleep(),
         idle_ns: clock::ticks_to_ns(counters.idle_ticks + asleep),
         users: s.users.load(Ordering::Relaxed),
-        load: s.load.load(Ordering::Relaxed),
+        load: s.load(),
         queued: s.queue.len(),
         workers_max: s.options.limit.hard,
         running: running.map(|waiter| waiter.worker.load(Ordering::Relaxed)),

@@ -36,7 +36,6 @@
 //! each scheduler that begins to work, as long as requests wait); and notifying a peer is E3 again.
 //! If a scheduler without the obligation takes a request, nothing changes for the others.
 
-use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, Weak};
 
 use crate::os::asleep::IdleMask;
@@ -125,16 +124,14 @@ impl Peers {
         let loaded =
             || peers.clone().filter_map(|(_, p)| p.upgrade()).filter(|p| p.queue.len() > 0);
         let most = loaded().max_by_key(|p| p.queue.len())?;
+        // For a shutdown that adds up loads (`Node::end`): the request is always counted in at
+        // least one of them, and the move is counted before the first load decreases.
+        let moved = || {
+            thief.count_adopted();
+            crate::record::counters::add(&thief.counters.stolen, 1);
+        };
         // Then the other peers, because all requests of the first may be bound to it.
-        let (victim, request) = std::iter::once(most)
-            .chain(loaded())
-            .find_map(|p| p.queue.take_for_another().map(|request| (p, request)))?;
-        // In this order, for a shutdown that adds up loads (`Node::end`): the request is always
-        // counted in at least one of them, and the move is counted before the first load decreases.
-        thief.load.fetch_add(1, Ordering::Relaxed);
-        crate::record::counters::add(&thief.counters.stolen, 1);
-        victim.load.fetch_sub(1, Ordering::Release);
-        Some(request)
+        std::iter::once(most).chain(loaded()).find_map(|p| p.queue.take_for_another(moved))
     }
 }
 

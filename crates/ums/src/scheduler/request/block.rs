@@ -1,0 +1,451 @@
+//! The memory of a work request: one block with its state, its closure, and later its result.
+//!
+//! Three types refer to a block, and the block counts the references. The last one that is dropped
+//! frees it.
+//!
+//! * A [`WorkRequest`] is the right to carry the request out, or to abandon it. Each request has
+//!   one.
+//! * A [`ResultOf`] is the right to take the result, and to wait for it. Each request has one.
+//! * A [`RequestRef`] reaches only the state, for cancellation. There may be many.
+//!
+//! | field | which type may touch it |
+//! |---|---|
+//! | `closure` | the `WorkRequest` |
+//! | `result` | the `WorkRequest` until the request is Done, then the `ResultOf` |
+//! | `joiner` | the `ResultOf`; once the request has ended and was joined, the `WorkRequest` |
+//!
+//! This is how named invariant **Handed Over** is kept: each of the two rights is one value that
+//! cannot be copied, and the word in the state passes a field from one to the other.
+//!
+//! A scheduler keeps the memory of requests that end there, and uses it for its next requests
+//! ([`SpareBlocks`]). This file does not queue requests, and it wakes no waiter: it returns the
+//! claimed wait of the joiner.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use super::state::RequestState;
+use crate::os::entry::Inside;
+use crate::os::panics::contain;
+use crate::os::pool::{Member, Pool, Pooled};
+use crate::wait::{Claimed, Outcome, Ticket};
+
+/// Why a task that has ended has no result.
+pub(crate) enum NoResult {
+    Panicked(Box<dyn Any + Send + 'static>),
+    NeverRan,
+}
+
+pub(crate) type TaskResult<T> = Result<T, NoResult>;
+
+/// The result of a request, and the wait for it.
+struct Outlet<T> {
+    result: UnsafeCell<Option<TaskResult<T>>>,
+    joiner: UnsafeCell<Option<Ticket>>,
+}
+
+/// A block. Its state is its first field, so that a pointer to any block is one to a state.
+#[repr(C)]
+struct Block<F, T> {
+    state: RequestState,
+    closure: UnsafeCell<Option<F>>,
+    outlet: Outlet<T>,
+}
+
+// SAFETY: Handed Over: one thread at a time touches each field behind an `UnsafeCell`, as the
+// module's text says, and the contents may be sent between threads.
+unsafe impl<F: Send, T: Send> Sync for Block<F, T> {}
+
+/// A block without the type of its closure. Implemented by [`Block`] only.
+trait Job: Send + Sync {
+    /// # Safety
+    /// Contract: the caller has the request's only [`WorkRequest`].
+    unsafe fn run(&self) -> Option<Claimed>;
+    /// # Safety
+    /// Contract: as for `run`.
+    unsafe fn abandon(&self) -> Option<Claimed>;
+}
+
+trait Joinable<T>: Job {
+    fn outlet(&self) -> &Outlet<T>;
+}
+
+impl<F, T> Block<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    /// Stores the result, ends the request and claims the wait for it, if there is one.
+    ///
+    /// # Safety
+    /// Contract: as for [`Job::run`], and the request has not ended.
+    unsafe fn end(&self, result: TaskResult<T>) -> Option<Claimed> {
+        // SAFETY: Handed Over: the request is not Done, so the `WorkRequest` may touch this field.
+        unsafe { *self.outlet.result.get() = Some(result) };
+        if !self.state.finish() {
+            return None;
+        }
+        // SAFETY: Handed Over: the request has ended and was joined, so the `WorkRequest` may touch
+        // the ticket.
+        let ticket = unsafe { (*self.outlet.joiner.get()).take() };
+        ticket.and_then(|ticket| ticket.claim(Outcome::Granted))
+    }
+}
+
+impl<F, T> Job for Block<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    unsafe fn run(&self) -> Option<Claimed> {
+        // SAFETY: Handed Over: the caller has the `WorkRequest`, which may touch the closure.
+        let f = unsafe { (*self.closure.get()).take() }?;
+        let result = catch_unwind(AssertUnwindSafe(f)).map_err(NoResult::Panicked);
+        // SAFETY: Contract: the caller's. The closure was there, so the request had not ended.
+        unsafe { self.end(result) }
+    }
+
+    unsafe fn abandon(&self) -> Option<Claimed> {
+        // SAFETY: Handed Over: the caller has the `WorkRequest`, which may touch the closure.
+        let f = unsafe { (*self.closure.get()).take() }?;
+        // The closure's destructor is code of the application: a panic in it is contained here.
+        contain(|| drop(f));
+        // SAFETY: Contract: the caller's. The closure was there, so the request had not ended.
+        unsafe { self.end(Err(NoResult::NeverRan)) }
+    }
+}
+
+impl<F, T> Joinable<T> for Block<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn outlet(&self) -> &Outlet<T> {
+        &self.outlet
+    }
+}
+
+/// A counted reference to a block.
+struct Counted<J: ?Sized + Job>(NonNull<J>);
+
+// SAFETY: Held: a counted reference keeps the block, which is `Send` and `Sync` as every `Job` is.
+unsafe impl<J: ?Sized + Job> Send for Counted<J> {}
+// SAFETY: Held: as above.
+unsafe impl<J: ?Sized + Job> Sync for Counted<J> {}
+
+impl<J: ?Sized + Job> std::ops::Deref for Counted<J> {
+    type Target = J;
+    #[inline]
+    fn deref(&self) -> &J {
+        // SAFETY: Held: this reference is counted, so the block is alive.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<J: ?Sized + Job> Counted<J> {
+    /// Returns the block's state.
+    #[inline]
+    fn state(&self) -> &RequestState {
+        // SAFETY: Held: this reference is counted, so the block is alive. Plain Data: every block
+        // is a `Block`, whose first field is its state.
+        unsafe { self.0.cast::<RequestState>().as_ref() }
+    }
+
+    /// Makes another reference to the same block.
+    fn another(&self) -> NonNull<J> {
+        let before = self.state().refs.fetch_add(1, Ordering::Relaxed);
+        assert!(before < u32::MAX / 2, "a request has too many references");
+        self.0
+    }
+}
+
+impl<J: ?Sized + Job> Drop for Counted<J> {
+    #[inline]
+    fn drop(&mut self) {
+        let refs = &self.state().refs;
+        // If this is the only reference, no thread can make another, so no exchange is needed.
+        if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let memory = Memory(self.0.cast(), Layout::for_value(&**self));
+            // SAFETY: Own Memory: this was the last reference. Dropping `memory` frees the block,
+            // also if a destructor panics.
+            unsafe { self.0.drop_in_place() };
+            drop(memory);
+        }
+    }
+}
+
+/// Makes a request: puts a closure and its state into a block.
+#[inline]
+pub(crate) fn make<F, T>(state: RequestState, f: F) -> (WorkRequest, ResultOf<T>)
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let outlet = Outlet { result: UnsafeCell::new(None), joiner: UnsafeCell::new(None) };
+    let at = Memory::take(Layout::new::<Block<F, T>>()).cast::<Block<F, T>>();
+    let block = Block { state, closure: UnsafeCell::new(Some(f)), outlet };
+    // SAFETY: Own Memory: the memory was just taken, for a value of this type. A new state counts
+    // two references, which are made here.
+    unsafe { at.write(block) };
+    (WorkRequest(Counted(at)), ResultOf(Counted(at)))
+}
+
+/// The right to carry a request out, once.
+pub(crate) struct WorkRequest(Counted<dyn Job>);
+
+impl WorkRequest {
+    /// Returns the request's state.
+    #[inline]
+    pub fn state(&self) -> &RequestState {
+        self.0.state()
+    }
+
+    /// Drops this reference, unless it is the last one. The last one is returned, because dropping
+    /// it runs destructors of the application.
+    #[inline]
+    pub fn drop_unless_last(self) -> Option<WorkRequest> {
+        let refs = &self.state().refs;
+        if refs.load(Ordering::Acquire) != 1 {
+            if refs.fetch_sub(1, Ordering::AcqRel) != 1 {
+                std::mem::forget(self);
+                return None;
+            }
+            // The other references were dropped meanwhile.
+            refs.store(1, Ordering::Relaxed);
+        }
+        Some(self)
+    }
+
+    /// Carries the request out. A panic in it becomes its result. Returns the claimed wait for its
+    /// end, if a waiter waits; the caller makes that waiter ready. A second call does nothing.
+    #[inline]
+    pub fn run(&mut self) -> Option<Claimed> {
+        // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
+        unsafe { self.0.run() }
+    }
+
+    /// Ends the request without carrying it out: its result says that it never ran. Returns the
+    /// claimed wait for its end, like `run`.
+    pub fn abandon(mut self) -> Option<Claimed> {
+        self.give_up()
+    }
+
+    /// Does the same, and leaves dropping the request to the caller.
+    pub fn give_up(&mut self) -> Option<Claimed> {
+        // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
+        unsafe { self.0.abandon() }
+    }
+}
+
+/// The right to a request's result, and to wait for it.
+pub(crate) struct ResultOf<T>(Counted<dyn Joinable<T>>);
+
+impl<T> ResultOf<T> {
+    /// Returns the request's state.
+    #[inline]
+    pub fn state(&self) -> &RequestState {
+        self.0.state()
+    }
+
+    /// Takes the result, if the request has ended.
+    ///
+    /// # Panics
+    /// Panics if the result was taken before.
+    #[inline]
+    pub fn take(&mut self) -> Option<TaskResult<T>> {
+        if !self.state().is_done() {
+            return None;
+        }
+        // SAFETY: Handed Over: the request is Done, so its result belongs to this value.
+        let result = unsafe { (*self.0.outlet().result.get()).take() };
+        Some(result.expect("the task's result was taken already"))
+    }
+
+    /// Begins to wait for the request's end.
+    #[inline]
+    pub fn begin_to_join(&mut self) -> Join<'_, T> {
+        Join { result: self, alone: PhantomData }
+    }
+
+    /// Returns a reference to the request.
+    pub fn request(&self) -> RequestRef
+    where
+        T: 'static,
+    {
+        RequestRef(Counted(self.0.another()))
+    }
+}
+
+/// A wait for a result. It borrows the right to the result, and cannot move to another thread.
+pub(crate) struct Join<'a, T> {
+    result: &'a ResultOf<T>,
+    alone: PhantomData<*mut ()>,
+}
+
+impl<'a, T> Join<'a, T> {
+    /// Returns the request's state.
+    #[inline]
+    pub fn state(&self) -> &'a RequestState {
+        self.result.state()
+    }
+
+    /// Stores the ticket that the end of the request claims. Returns false if the request has
+    /// ended.
+    #[inline]
+    pub fn wait(&self, ticket: Ticket) -> bool {
+        if self.state().is_done() {
+            return false;
+        }
+        // SAFETY: Handed Over: the request has not ended and is not joined, because the ticket of
+        // an earlier wait was withdrawn. So until `join` returns, only the `ResultOf` may touch the
+        // field, and this value alone borrows it.
+        unsafe { *self.result.0.outlet().joiner.get() = Some(ticket) };
+        self.state().join()
+    }
+
+    /// Withdraws the ticket. Called if its wait has ended before the request.
+    pub fn forget(&self) {
+        self.state().forget_joiner();
+    }
+}
+
+/// A reference to a request, which reaches its state only.
+pub(crate) struct RequestRef(Counted<dyn Job>);
+
+impl RequestRef {
+    /// Returns the request's state.
+    pub fn state(&self) -> &RequestState {
+        self.0.state()
+    }
+}
+
+impl Clone for RequestRef {
+    fn clone(&self) -> RequestRef {
+        RequestRef(Counted(self.0.another()))
+    }
+}
+
+/// The size of the blocks that are kept. Requests with larger closures or results are allocated and
+/// freed one by one.
+const BLOCK: Layout = match Layout::from_size_align(256, 16) {
+    Ok(layout) => layout,
+    Err(_) => unreachable!(),
+};
+
+/// How many blocks a scheduler keeps.
+const SPARE_MAX: usize = 1024;
+
+fn fits(layout: Layout) -> bool {
+    layout.size() <= BLOCK.size() && layout.align() <= BLOCK.align()
+}
+
+/// The memory of one block, which is kept or freed when this is dropped.
+struct Memory(NonNull<u8>, Layout);
+
+impl Memory {
+    /// Takes memory for a value of this layout: a spare block of the caller's scheduler, or new
+    /// memory.
+    #[inline]
+    fn take(layout: Layout) -> NonNull<u8> {
+        if !fits(layout) {
+            return allocate(layout);
+        }
+        SpareBlocks::with(Vec::pop).flatten().unwrap_or_else(|| allocate(BLOCK))
+    }
+}
+
+impl Drop for Memory {
+    #[inline]
+    fn drop(&mut self) {
+        let at = self.0;
+        if !fits(self.1) {
+            // SAFETY: Own Memory: it was allocated with this layout, and is not used any more.
+            return unsafe { dealloc(at.as_ptr(), self.1) };
+        }
+        let keep = |spare: &mut Vec<NonNull<u8>>| {
+            let room = spare.len() < SPARE_MAX;
+            if room {
+                spare.push(at);
+            }
+            room
+        };
+        if SpareBlocks::with(keep) != Some(true) {
+            free(at);
+        }
+    }
+}
+
+/// Frees memory that was allocated for a `BLOCK`.
+#[cold]
+fn free(at: NonNull<u8>) {
+    // SAFETY: Own Memory: the callers own the memory, and do not use it any more.
+    unsafe { dealloc(at.as_ptr(), BLOCK) };
+}
+
+#[cold]
+fn allocate(layout: Layout) -> NonNull<u8> {
+    // SAFETY: Plain Call: the layout is not empty, because a block has a state.
+    let at = unsafe { alloc(layout) };
+    NonNull::new(at).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// The memory of requests that have ended on one scheduler, for its next requests. The holder of
+/// the scheduler's baton uses it, and finds it by a thread-local.
+pub(crate) struct SpareBlocks {
+    blocks: UnsafeCell<Vec<NonNull<u8>>>,
+    member: Member<SpareBlocks>,
+}
+
+// SAFETY: Baton: only the thread that holds the scheduler's baton touches the list.
+unsafe impl Sync for SpareBlocks {}
+// SAFETY: Own Memory: the blocks belong to the list, and any thread may free them.
+unsafe impl Send for SpareBlocks {}
+
+static SPARE: Pool<SpareBlocks> = Pool::new();
+
+thread_local! {
+    /// The list of the scheduler whose baton this thread has.
+    static HERE: Cell<Option<&'static SpareBlocks>> = const { Cell::new(None) };
+}
+
+impl Pooled for SpareBlocks {
+    fn member(&self) -> &Member<SpareBlocks> {
+        &self.member
+    }
+}
+
+impl SpareBlocks {
+    /// Makes an empty list for a scheduler.
+    pub fn for_scheduler() -> &'static SpareBlocks {
+        SPARE.take(|member| SpareBlocks { blocks: UnsafeCell::default(), member }, |_| ())
+    }
+
+    /// Frees the blocks when the scheduler is dropped.
+    pub fn give_back(&'static self) {
+        // SAFETY: Own Memory: the scheduler has ended, so no thread has its baton.
+        unsafe { &mut *self.blocks.get() }.drain(..).for_each(free);
+        SPARE.give_back(self);
+    }
+
+    /// Called where the calling thread gets a scheduler's baton or loses it.
+    pub fn use_here(blocks: Option<&'static SpareBlocks>) {
+        HERE.set(blocks);
+    }
+
+    /// Calls `f` with the list of the scheduler whose baton the calling thread has, if it has one.
+    #[inline]
+    fn with<R>(f: impl FnOnce(&mut Vec<NonNull<u8>>) -> R) -> Option<R> {
+        let _inside = Inside::enter()?;
+        let here = HERE.get()?;
+        // SAFETY: Baton: the thread is inside and has the baton, so no other thread touches the
+        // list; and `f`, which is code of this file, does not come here again.
+        Some(f(unsafe { &mut *here.blocks.get() }))
+    }
+}

@@ -1,0 +1,282 @@
+//! The work request: what a worker executes from start to end.
+//!
+//! A request is queued, then run by one worker, then done; or it is cancelled before it started.
+//!
+//! ```text
+//! Queued --take--> Running --finish--> Done
+//!    |                                  ^
+//!    +---- cancelled before it began ---+
+//! ```
+//!
+//! Cancelling a running request marks its worker's waiter, and ends the waiter's present wait if
+//! that wait can be cancelled. While a canceller uses the waiter, a mark in the request's word
+//! keeps the worker from ending the request. So a late cancellation never reaches the next request
+//! of the same worker.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::os::atomic_ref::AtomicRef;
+use crate::os::clock;
+use crate::os::short_lock::ShortLock;
+use crate::record::wait_stats::Account;
+use crate::wait::Inbox;
+use crate::wait::{Claimed, Owned, Owner, Ticket, Waiter};
+
+/// A number, unique among the requests of this process. Later requests do not always have larger
+/// numbers.
+pub type RequestId = u64;
+
+/// A user's number; 0 for none.
+pub type UserId = u64;
+
+// The word of a request has its phase in the two lowest bits, and three marks.
+const PHASE: u32 = 3;
+const QUEUED: u32 = 0;
+const RUNNING: u32 = 1;
+const DONE: u32 = 2;
+/// The request was cancelled.
+const CANCELLED: u32 = 4;
+/// A worker or thread waits for the result: the ticket of its wait has been stored (`block.rs`).
+const JOINED: u32 = 8;
+/// A canceller uses the runner, which must not end the request meanwhile.
+const RUNNER_IN_USE: u32 = 16;
+
+/// How many request numbers a thread reserves at a time.
+const IDS: u64 = 256;
+
+/// The first number that no thread has reserved.
+static NEXT_IDS: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The next number of this thread, and the end of the numbers that it has reserved.
+    static MY_IDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+#[inline]
+fn next_id() -> RequestId {
+    let (next, end) = MY_IDS.get();
+    if next == end {
+        return first_of_new_ids();
+    }
+    MY_IDS.set((next + 1, end));
+    next
+}
+
+#[cold]
+fn first_of_new_ids() -> RequestId {
+    let first = NEXT_IDS.fetch_add(IDS, Ordering::Relaxed);
+    MY_IDS.set((first + 1, first + IDS));
+    first
+}
+
+/// The state that requests of all types have.
+pub(crate) struct RequestState {
+    pub id: RequestId,
+    pub user: UserId,
+    /// Whether the request must not wait for a worker (rule 7), because its user holds a resource
+    /// that others wait for, or because a worker waits for the request's end. Once true it stays
+    /// true.
+    urgent: AtomicBool,
+    /// One flag for all tasks of a scope; if it is true, all of them are urgent.
+    pub with_scope: Option<Arc<AtomicBool>>,
+    /// Whether only the scheduler that queued it may carry it out.
+    pub bound: bool,
+    /// Whether a full queue accepts it, too. There are few such requests, and each must be carried
+    /// out.
+    pub past_bound: bool,
+    /// When it was enqueued, in ticks.
+    pub enqueued: u64,
+    /// The account of its user. The request's waits and times are added to it when the request
+    /// ends.
+    pub account: Option<Arc<Account>>,
+    /// The number of its place in the work queue that it is in, or was in last. Written under the
+    /// queue's lock.
+    pub place: AtomicU64,
+    word: AtomicU32,
+    /// How many references exist to the block of memory that contains this (`block.rs`).
+    pub(super) refs: AtomicU32,
+    /// The waiter of the worker that carries the request out; valid while the request is Running.
+    runner: AtomicRef<Waiter>,
+    /// Held by a canceller while it uses the runner.
+    cancelling: ShortLock<()>,
+}
+
+impl RequestState {
+    /// Makes the state of a request that is about to be queued.
+    pub fn new(user: UserId, urgent: bool) -> RequestState {
+        RequestState {
+            id: next_id(),
+            user,
+            urgent: AtomicBool::new(urgent),
+            with_scope: None,
+            bound: false,
+            past_bound: false,
+            enqueued: clock::ticks(),
+            account: None,
+            place: AtomicU64::new(0),
+            word: AtomicU32::new(QUEUED),
+            refs: AtomicU32::new(2),
+            runner: AtomicRef::new(),
+            cancelling: ShortLock::new(()),
+        }
+    }
+
+    /// Returns whether the request must not wait for a worker.
+    pub fn is_urgent(&self) -> bool {
+        let scope = self.with_scope.as_ref().is_some_and(|s| s.load(Ordering::Relaxed));
+        scope || self.urgent.load(Ordering::Relaxed)
+    }
+
+    /// Makes the request urgent. If it is queued, the caller must then promote it in its queue.
+    pub fn make_urgent(&self) {
+        self.urgent.store(true, Ordering::Relaxed);
+    }
+
+    /// Starts the request on a worker. `now` is the time in ticks. Returns false if the request has
+    /// been cancelled; then the caller must abandon it.
+    pub fn start(&self, waiter: &'static Waiter, now: u64) -> bool {
+        waiter.cancelled.store(false, Ordering::Relaxed);
+        self.runner.store(Some(waiter), Ordering::Relaxed);
+        // Release: a canceller that finds the request Running sees its runner, too.
+        let begun = self.change(Ordering::Release, |word| {
+            (word & CANCELLED == 0).then_some(word & !PHASE | RUNNING)
+        });
+        if begun.is_ok() {
+            let queued = now.saturating_sub(self.enqueued);
+            waiter.record.view.begin_request(self.id, self.user, now, queued);
+        }
+        begun.is_ok()
+    }
+
+    /// Ends the request, whose result has been stored. Returns true if a ticket waits for its end.
+    /// Does nothing and returns false if the request has ended before.
+    pub fn finish(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & PHASE == DONE {
+            return false;
+        }
+        let runner = self.runner.load(Ordering::Relaxed).filter(|_| word & PHASE == RUNNING);
+        if let Some(waiter) = runner {
+            let view = &waiter.record.view;
+            if let Some(account) = &self.account {
+                let started = view.started.load(Ordering::Relaxed);
+                let elapsed = clock::ticks().saturating_sub(started);
+                account.settle(view.queued.load(Ordering::Relaxed), elapsed, &view.waits);
+            }
+            view.end_request();
+        }
+        // Release: the joiner sees the result. Acquire: this thread sees the joiner's ticket.
+        let ended = loop {
+            let free = |word| (word & RUNNER_IN_USE == 0).then_some(word & !PHASE | DONE);
+            match self.change(Ordering::AcqRel, free) {
+                Ok(before) => break before,
+                Err(_) => drop(self.cancelling.lock()),
+            }
+        };
+        // From here on no canceller uses the runner.
+        runner.inspect(|waiter| waiter.cancelled.store(false, Ordering::Relaxed));
+        ended & JOINED != 0
+    }
+
+    /// Notes that a ticket waits for the request's end. Returns false if the request has ended.
+    pub(super) fn join(&self) -> bool {
+        self.change(Ordering::Release, |word| (word & PHASE != DONE).then_some(word | JOINED))
+            .is_ok()
+    }
+
+    /// Notes that no ticket waits any more. Does nothing if the request has ended.
+    pub(super) fn forget_joiner(&self) {
+        let free = |word| (word & PHASE != DONE).then_some(word & !JOINED);
+        let _ = self.change(Ordering::Relaxed, free);
+    }
+
+    /// Asks the request to end. The caller makes the claimed waiter ready, and cancels `io`.
+    pub fn cancel(&self) -> Cancelled {
+        let alone = self.cancelling.lock();
+        let mark = |word| {
+            let running = if word & PHASE == RUNNING { RUNNER_IN_USE } else { 0 };
+            Some(word | CANCELLED | running)
+        };
+        // Acquire: the runner that `start` has stored.
+        let found = self.change(Ordering::Acquire, mark);
+        let running = found.is_ok_and(|word| word & PHASE == RUNNING);
+        let runner = self.runner.load(Ordering::Relaxed).filter(|_| running);
+        let cancelled = runner.map_or(Cancelled { claimed: None, io: None }, cancel_waiter);
+        if running {
+            self.word.fetch_and(!RUNNER_IN_USE, Ordering::Release);
+        }
+        drop(alone);
+        cancelled
+    }
+
+    /// Changes the word to what `to` makes of it, and returns what it was; fails with the word for
+    /// which `to` returns None.
+    #[inline]
+    fn change(&self, order: Ordering, to: impl Fn(u32) -> Option<u32>) -> Result<u32, u32> {
+        self.word.fetch_update(order, Ordering::Acquire, to)
+    }
+
+    /// Returns whether the request has ended. If it has, the caller sees its result.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.word.load(Ordering::Acquire) & PHASE == DONE
+    }
+
+    /// Returns whether no worker has begun it.
+    #[inline]
+    pub fn is_queued(&self) -> bool {
+        self.word.load(Ordering::Acquire) & PHASE == QUEUED
+    }
+}
+
+/// A wait for a request's end is a wait for the worker that carries the request out.
+impl Owned for RequestState {
+    fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
+        let runs = || self.word.load(Ordering::Acquire) & PHASE == RUNNING;
+        let runner = runs().then(|| self.runner.load(Ordering::Acquire)).flatten();
+        // The phase is read again, because the runner may have ended the request and begun another.
+        runner.filter(|_| runs()).map(Owner::Waiter).into_iter().for_each(tell);
+    }
+}
+
+/// What a cancellation found.
+#[must_use]
+pub(crate) struct Cancelled {
+    pub claimed: Option<Claimed>,
+    /// The I/O request that the cancelled request waits for: the inbox of its scheduler, and its
+    /// token.
+    pub io: Option<(&'static Inbox, u64)>,
+}
+
+/// Cancels the request that this waiter's worker carries out. The caller guarantees that the waiter
+/// does not become another worker's meanwhile. So the inbox is that of the scheduler in which the
+/// token has a meaning.
+pub(crate) fn cancel_waiter(waiter: &'static Waiter) -> Cancelled {
+    let claimed = waiter.cancel();
+    let io = waiter.record.io.load(Ordering::SeqCst);
+    let inbox = if io == 0 { None } else { waiter.inbox() };
+    Cancelled { claimed, io: inbox.map(|inbox| (inbox, io)) }
+}
+
+/// How many resources a user holds. This is separate from the user's state, because a lock stores
+/// it and drops it under its short lock, where no destructor of the application may run.
+#[derive(Default)]
+pub(crate) struct Holds(AtomicUsize);
+
+impl Holds {
+    pub fn hold(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Decrements the number. Returns false if it was 0.
+    pub fn release(&self) -> bool {
+        let one_less = |held: usize| held.checked_sub(1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    }
+
+    pub fn is_some(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
