@@ -1,7 +1,7 @@
 //! The I/O driver: the interface between a scheduler and the system's I/O.
 //!
 //! A *driver* carries out the asynchronous operations of one scheduler. It does not use workers.
-//! The scheduler submits an [`Op`] together with a *token*, a number of its choice. Later the
+//! The scheduler submits a [`LiveOp`] together with a *token*, a number of its choice. Later the
 //! driver returns the token with the result of the operation, in a [`Done`].
 //!
 //! ```text
