@@ -5,8 +5,15 @@
 //! event rings, which are never freed, formats into its own frame and writes. After that, the
 //! signal has the effect that it would have without the handler.
 //!
+//! The process may be dying because its thread-local data cannot be read: a worker with its own
+//! context changes the register that they are found by. A fault in the handler would end the
+//! process without a word, so until everything is written the handler touches none of them, `errno`
+//! included: it reads the processor's counter, and makes its system calls by rustix, which has no
+//! `errno`. Passing the signal on may touch them, in the C library and in the earlier handler.
+//!
 //! Named invariant **Signal**: the handler only reads atomics, formats into its own frame and calls
-//! functions that POSIX allows in a signal handler.
+//! functions that POSIX allows in a signal handler. It leaves `errno` alone, and changes nothing of
+//! the frame.
 
 #![allow(unsafe_code)]
 
@@ -43,8 +50,12 @@ pub fn print_last_events_on_crash() {
 
 struct Death;
 
-// SAFETY: Signal: the handler reads atomics, formats into its own frame and writes.
+// SAFETY: Signal: the handler reads atomics, formats into its own frame and writes. It leaves the
+// signal's frame unchanged.
 unsafe impl Handler for Death {
+    /// It leaves `errno` alone, which may be impossible to read.
+    const KEEPS_ERRNO: bool = false;
+
     fn handle(frame: &mut SignalFrame<'_>) {
         static SAID: AtomicBool = AtomicBool::new(false);
         if !SAID.swap(true, Ordering::SeqCst) {

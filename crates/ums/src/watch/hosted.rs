@@ -165,9 +165,7 @@ pub(super) fn has_stepped(frame: &mut SignalFrame<'_>) -> bool {
 
 #[cfg(target_arch = "x86_64")]
 fn trap_flag(frame: &mut SignalFrame<'_>, on: bool) {
-    const TRAP_FLAG: i64 = 1 << 8;
-    let flags = &mut frame.context().uc_mcontext.gregs[libc::REG_EFL as usize];
-    *flags = (*flags & !TRAP_FLAG) | if on { TRAP_FLAG } else { 0 };
+    frame.set_trap_flag(on);
 }
 
 /// There are no carriers on other processors.

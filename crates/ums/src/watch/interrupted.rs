@@ -154,11 +154,10 @@ fn again_with_any_arguments(number: i64) -> Option<Again> {
 impl Interrupted {
     /// Finds the call in the frame of a handler, by the rules at the head of this file. `seen` is
     /// the call in which the thread was seen blocked.
-    pub fn find(frame: &mut SignalFrame<'_>, seen: Option<BlockedCall>) -> Option<Interrupted> {
+    pub fn find(frame: &SignalFrame<'_>, seen: Option<Seen>) -> Option<Interrupted> {
         let (is_next, told) = (is_call_next(frame), number_before(frame));
         let pc = frame.pc();
-        let r = &frame.context().uc_mcontext.gregs;
-        let get = |register: i32| r[register as usize];
+        let get = |register| frame.register(register);
         use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
         let args = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(get);
         let rax = get(libc::REG_RAX);
@@ -233,9 +232,7 @@ impl Interrupted {
 
     /// Changes the frame of the handler so that the program sees the call return this result.
     pub fn is_over(&self, frame: &mut SignalFrame<'_>, result: i64) {
-        let registers = &mut frame.context().uc_mcontext.gregs;
-        registers[libc::REG_RIP as usize] = self.after as i64;
-        registers[libc::REG_RAX as usize] = result;
+        frame.finish_call(self.after, result);
     }
 }
 
@@ -280,7 +277,7 @@ fn number_before(frame: &SignalFrame<'_>) -> Option<i64> {
 /// On other processors no thread is hosted.
 #[cfg(not(target_arch = "x86_64"))]
 impl Interrupted {
-    pub fn find(_: &mut SignalFrame<'_>, _: Option<BlockedCall>) -> Option<Interrupted> {
+    pub fn find(_: &SignalFrame<'_>, _: Option<Seen>) -> Option<Interrupted> {
         None
     }
 

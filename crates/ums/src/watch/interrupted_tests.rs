@@ -64,7 +64,7 @@ impl Case {
         registers[libc::REG_RSP as usize] = self.sp as i64;
         registers[libc::REG_RIP as usize] = pc as i64;
         registers[libc::REG_RAX as usize] = rax;
-        Interrupted::find(&mut frame_of(&mut frame, &mut info()), seen)
+        Interrupted::find(&frame_of(&mut frame, &mut info()), seen)
     }
 
     /// Returns what is found if the call has returned `EINTR`.

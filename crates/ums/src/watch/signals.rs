@@ -80,9 +80,9 @@ impl Poke {
     }
 
     /// Reads the information of a signal as a poke, whether or not the library sent it.
-    fn of(info: &libc::siginfo_t) -> &Poke {
+    fn of(info: libc::siginfo_t) -> Poke {
         // SAFETY: Plain Data: numbers, and as long as the kernel's own structure.
-        unsafe { &*ptr::from_ref(info).cast::<Poke>() }
+        unsafe { std::mem::transmute::<libc::siginfo_t, Poke>(info) }
     }
 
     fn send(&self, process: i32, thread: i32) {

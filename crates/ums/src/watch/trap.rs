@@ -59,7 +59,10 @@ pub(crate) fn install() {
 
 struct Trap;
 
-// SAFETY: Signal: no allocation and no lock, as the file's header says.
+// SAFETY: Signal: no allocation and no lock, as the file's header says. The frame is changed in
+// four ways: a call that was interrupted has its result, or ends with `EINTR`; the trap flag is set
+// for one instruction; and where `handle` returns on another kernel thread, mask and signal stack
+// are that thread's.
 unsafe impl Handler for Trap {
     fn handle(frame: &mut SignalFrame<'_>) {
         on_trap(frame);
@@ -77,7 +80,7 @@ fn on_trap(frame: &mut SignalFrame<'_>) {
     match thread::me() {
         Some(me) if is_poke && me.is_hosted() => {
             // Another signal that is pending too may require that the call ends with `EINTR`.
-            let ends = wants_eintr(*frame.mask());
+            let ends = wants_eintr(frame.mask());
             on_host(frame, |frame| me.poked(frame, blocked_in(frame), ends));
         }
         Some(me) if is_of_the_gate(me, code) || is_poke => {
@@ -86,7 +89,7 @@ fn on_trap(frame: &mut SignalFrame<'_>) {
             }
         }
         None if is_poke && calls::is_in_user_code() => {
-            let ends = wants_eintr(*frame.mask());
+            let ends = wants_eintr(frame.mask());
             on_host(frame, |frame| match fault_at(frame) {
                 Some(pc) => calls::poked_in_fault(frame, pc),
                 None => calls::poked(frame, blocked_in(frame), ends),
@@ -125,7 +128,7 @@ fn is_of_a_step(code: i32) -> bool {
 /// the host's signal mask first, because the code that the host runs next is in no handler.
 fn on_host(frame: &mut SignalFrame<'_>, f: impl FnOnce(&mut SignalFrame<'_>)) {
     elsewhere(frame, |frame| {
-        block_here(*frame.mask());
+        block_here(frame.mask());
         f(frame);
     });
 }
@@ -133,24 +136,21 @@ fn on_host(frame: &mut SignalFrame<'_>, f: impl FnOnce(&mut SignalFrame<'_>)) {
 /// Runs `f` in a handler; `f` may return on another kernel thread. If it does, the frame is changed
 /// so that the handler's return restores that kernel thread's own state. The signal mask in the
 /// frame becomes the one that the kernel thread has now. Its alternate signal stack stays
-/// unchanged, because the flags in the frame are made invalid and the kernel then ignores them.
+/// unchanged.
 fn elsewhere(frame: &mut SignalFrame<'_>, f: impl FnOnce(&mut SignalFrame<'_>)) {
-    const INVALID: libc::c_int = 7;
     let host = kernel_thread();
     f(frame);
     if kernel_thread() != host {
-        *frame.mask() = mask_here();
-        frame.context().uc_stack.ss_flags = INVALID;
+        frame.set_mask(mask_here());
+        frame.keep_signal_stack();
     }
 }
 
 /// Turns the restart of an interrupted call into `EINTR`, if another pending signal requires that.
 #[cfg(target_arch = "x86_64")]
 fn fix_restart(frame: &mut SignalFrame<'_>) {
-    if interrupted::is_call_next(frame) && wants_eintr(*frame.mask()) {
-        let registers = &mut frame.context().uc_mcontext.gregs;
-        registers[libc::REG_RIP as usize] += interrupted::CALL_LENGTH as i64;
-        registers[libc::REG_RAX as usize] = -i64::from(libc::EINTR);
+    if interrupted::is_call_next(frame) && wants_eintr(frame.mask()) {
+        frame.finish_call(frame.pc() + interrupted::CALL_LENGTH, -i64::from(libc::EINTR));
     }
 }
 

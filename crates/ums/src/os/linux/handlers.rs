@@ -4,13 +4,17 @@
 //!   kernel --> enter --SignalFrame--> Handler::handle --pass_on--> the handler there before
 //! ```
 //!
-//! A [`SignalFrame`] is what the kernel handed to the handler. Only `enter` makes one, so it is
-//! safe to read and change it, and to pass it on.
+//! A [`SignalFrame`] is what the kernel handed to the handler. Only `enter` makes one, so it is safe to
+//! read and change it, and to pass it on. It has no references into that memory, only pointers:
+//! the C library's `ucontext_t` is larger than the kernel's, so it ends in memory that is something
+//! else, such as the `siginfo_t`. Each access is to one field that the kernel has written.
 //!
-//! Named invariant **Signal**: what a [`Handler`] does is async-signal-safe. `enter` keeps `errno`.
+//! Named invariant **Signal**: what a [`Handler`] does is async-signal-safe. `enter` keeps `errno`,
+//! unless the handler says that it leaves `errno` alone.
 
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
@@ -20,8 +24,14 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 /// A handler of signals.
 ///
 /// # Safety
-/// *Signal*: `handle` does only what is async-signal-safe.
+/// *Signal*: `handle` does only what is async-signal-safe. When it returns, the kernel restores
+/// what the frame then says: registers, signal mask and signal stack. If `handle` has changed any
+/// of these, the thread may continue so, on the kernel thread on which `handle` returns.
 pub unsafe trait Handler {
+    /// Whether `enter` keeps `errno` for it. A handler that says false changes `errno` by nothing
+    /// that it does itself.
+    const KEEPS_ERRNO: bool = true;
+
     /// Handles a signal.
     fn handle(frame: &mut SignalFrame<'_>);
 }
@@ -29,24 +39,23 @@ pub unsafe trait Handler {
 /// What a handler was called with. What it changes there, the kernel restores.
 pub struct SignalFrame<'a> {
     signal: c_int,
-    info: &'a mut siginfo_t,
-    context: &'a mut ucontext_t,
+    info: *mut siginfo_t,
+    context: *mut ucontext_t,
     /// Where the interrupted thread continued when the handler was called.
     pc: u64,
+    of: PhantomData<&'a mut ucontext_t>,
 }
 
-impl<'a> SignalFrame<'a> {
+impl SignalFrame<'_> {
     /// # Safety
     /// *Signal*: these are what the kernel handed to a handler with `SA_SIGINFO`, for as long as
-    /// that runs. The thread continues at the program counter that they name.
-    pub unsafe fn of(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> SignalFrame<'a> {
-        // SAFETY: Contract: both are the kernel's, and on this thread's stack.
-        let (info, context) = unsafe { (&mut *info, &mut *context.cast::<ucontext_t>()) };
-        #[cfg(target_arch = "x86_64")]
-        let pc = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
-        #[cfg(target_arch = "aarch64")]
-        let pc = context.uc_mcontext.pc;
-        SignalFrame { signal, info, context, pc }
+    /// the frame lives, and only this frame is used to access them. The thread continues at the
+    /// program counter that they name.
+    pub unsafe fn of<'a>(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> SignalFrame<'a> {
+        let context = context.cast::<ucontext_t>();
+        let mut frame = SignalFrame { signal, info, context, pc: 0, of: PhantomData };
+        frame.pc = frame.pc_now();
+        frame
     }
 
     /// Returns the signal's number.
@@ -55,13 +64,9 @@ impl<'a> SignalFrame<'a> {
     }
 
     /// Returns what the kernel says about the signal.
-    pub fn info(&self) -> &siginfo_t {
-        self.info
-    }
-
-    /// Returns what is restored when the handler returns.
-    pub fn context(&mut self) -> &mut ucontext_t {
-        self.context
+    pub fn info(&self) -> siginfo_t {
+        // SAFETY: Signal: the kernel has written all of it.
+        unsafe { self.info.read() }
     }
 
     /// Returns the address of the instruction that the thread was about to execute. It stays the
@@ -70,10 +75,24 @@ impl<'a> SignalFrame<'a> {
         self.pc
     }
 
-    /// Returns the kernel's set of blocked signals that is restored.
-    pub fn mask(&mut self) -> &mut u64 {
-        // SAFETY: Plain Data: the kernel's set is eight bytes, and begins the C library's.
-        unsafe { &mut *std::ptr::from_mut(&mut self.context.uc_sigmask).cast::<u64>() }
+    /// Returns the signals that are blocked when the handler has returned, as the kernel's set.
+    pub fn mask(&self) -> u64 {
+        // SAFETY: Signal: the kernel's set is eight bytes, and begins the C library's.
+        unsafe { (&raw const (*self.context).uc_sigmask).cast::<u64>().read() }
+    }
+
+    /// Changes the signals that are blocked when the handler has returned.
+    pub fn set_mask(&mut self, blocked: u64) {
+        // SAFETY: Signal: as above.
+        unsafe { (&raw mut (*self.context).uc_sigmask).cast::<u64>().write(blocked) };
+    }
+
+    /// Leaves the signal stack as it is when the handler returns: the kernel ignores an invalid
+    /// one.
+    pub fn keep_signal_stack(&mut self) {
+        const INVALID: c_int = 7;
+        // SAFETY: Signal: one field, which the kernel has written.
+        unsafe { (*self.context).uc_stack.ss_flags = INVALID };
     }
 
     /// Calls the earlier handler, as the kernel would have. Returns whether there is one: the
@@ -87,7 +106,7 @@ impl<'a> SignalFrame<'a> {
                 // SAFETY: Loaded: by SA_SIGINFO it has this signature, as its installer told the
                 // kernel.
                 let handler = unsafe { std::mem::transmute::<usize, Informed>(handler) };
-                handler(signal, self.info, std::ptr::from_mut(self.context).cast());
+                handler(signal, self.info, self.context.cast());
             }
             handler => {
                 type Plain = extern "C" fn(c_int);
@@ -119,6 +138,60 @@ impl<'a> SignalFrame<'a> {
                 libc::raise(self.signal);
             }
         }
+    }
+}
+
+/// The registers that the handler's return restores.
+#[cfg(target_arch = "x86_64")]
+impl SignalFrame<'_> {
+    /// Returns a register, by its number in the C library's array (`REG_RAX` and so on).
+    pub fn register(&self, which: c_int) -> i64 {
+        // SAFETY: Signal: one field, which the kernel has written.
+        unsafe { (*self.context).uc_mcontext.gregs[which as usize] }
+    }
+
+    fn set_register(&mut self, which: c_int, value: i64) {
+        // SAFETY: Signal: as above.
+        unsafe { (*self.context).uc_mcontext.gregs[which as usize] = value };
+    }
+
+    fn pc_now(&self) -> u64 {
+        self.register(libc::REG_RIP) as u64
+    }
+
+    /// Makes the thread continue at `after`, behind a system call, as if the call had just returned
+    /// this result.
+    pub fn finish_call(&mut self, after: u64, result: i64) {
+        self.set_register(libc::REG_RIP, after as i64);
+        self.set_register(libc::REG_RAX, result);
+    }
+
+    /// Makes the thread trap after its next instruction, or no longer do so.
+    pub fn set_trap_flag(&mut self, on: bool) {
+        const TRAP_FLAG: i64 = 1 << 8;
+        let flags = self.register(libc::REG_EFL) & !TRAP_FLAG;
+        self.set_register(libc::REG_EFL, if on { flags | TRAP_FLAG } else { flags });
+    }
+}
+
+/// The registers that the handler's return restores.
+#[cfg(target_arch = "aarch64")]
+impl SignalFrame<'_> {
+    /// Returns a general register, x0 to x30.
+    pub fn register(&self, which: usize) -> u64 {
+        // SAFETY: Signal: one field, which the kernel has written.
+        unsafe { (*self.context).uc_mcontext.regs[which] }
+    }
+
+    /// Returns the stack pointer.
+    pub fn stack_pointer(&self) -> u64 {
+        // SAFETY: Signal: as above.
+        unsafe { (*self.context).uc_mcontext.sp }
+    }
+
+    fn pc_now(&self) -> u64 {
+        // SAFETY: Signal: as above.
+        unsafe { (*self.context).uc_mcontext.pc }
     }
 }
 
@@ -173,11 +246,13 @@ pub fn install<H: Handler>(
 }
 
 extern "C" fn enter<H: Handler>(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let kept = errno();
+    let kept = H::KEEPS_ERRNO.then(errno);
     // SAFETY: Contract: the kernel's own arguments.
     let mut frame = unsafe { SignalFrame::of(signal, info, context) };
     H::handle(&mut frame);
-    set_errno(kept);
+    if let Some(kept) = kept {
+        set_errno(kept);
+    }
 }
 
 /// Writes to an eventfd whenever the process gets this signal, and passes the signal on. For one
@@ -186,7 +261,7 @@ pub fn ring_on(signal: c_int, bell: OwnedFd) {
     static BELL: OnceLock<OwnedFd> = OnceLock::new();
     static BEFORE: Before = Before::new();
     struct Ring;
-    // SAFETY: Signal: a load, a write and the earlier handler.
+    // SAFETY: Signal: a load, a write and the earlier handler; the frame stays as it is.
     unsafe impl Handler for Ring {
         fn handle(frame: &mut SignalFrame<'_>) {
             if let Some(bell) = BELL.get() {

@@ -173,7 +173,8 @@ fn install() -> bool {
 
 struct Sampler;
 
-// SAFETY: Signal: it reads atomics and thread-locals without destructors, and copies memory.
+// SAFETY: Signal: it reads atomics and thread-locals without destructors, and copies memory; the
+// frame stays as it is.
 unsafe impl Handler for Sampler {
     fn handle(frame: &mut SignalFrame<'_>) {
         let me = crate::os::thread_number();
@@ -183,13 +184,13 @@ unsafe impl Handler for Sampler {
             return frame.pass_on(&BEFORE);
         }
         // SAFETY: Handed Over: this thread moved the state to COPYING.
-        copy(unsafe { &mut *PLACE.0.get() }, frame.context());
+        copy(unsafe { &mut *PLACE.0.get() }, frame);
         STATE.store(of(me, DONE), Ordering::Release);
     }
 }
 
-fn copy(raw: &mut Raw, context: &libc::ucontext_t) {
-    raw.regs = registers(context);
+fn copy(raw: &mut Raw, frame: &Frame<'_>) {
+    raw.regs = registers(frame);
     let sp = raw.regs[SP] as usize;
     let (low, top) = BOUNDS.get();
     let top = if (low..top).contains(&sp) {
@@ -230,7 +231,7 @@ pub use x86_64::{FRAME, OTHER, PC, SP, registers};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::REGS;
+    use super::{Frame, REGS};
 
     /// The index of rbp.
     pub const FRAME: usize = 6;
@@ -243,7 +244,7 @@ mod x86_64 {
 
     /// Returns the registers in the order of their DWARF numbers: rax, rdx, rcx, rbx, rsi, rdi,
     /// rbp, rsp, r8 to r15, then the instruction pointer.
-    pub fn registers(context: &libc::ucontext_t) -> [u64; REGS] {
+    pub fn registers(frame: &Frame<'_>) -> [u64; REGS] {
         let order = [
             libc::REG_RAX,
             libc::REG_RDX,
@@ -263,7 +264,7 @@ mod x86_64 {
             libc::REG_R15,
             libc::REG_RIP,
         ];
-        order.map(|reg| context.uc_mcontext.gregs[reg as usize] as u64)
+        order.map(|reg| frame.register(reg) as u64)
     }
 }
 
@@ -272,7 +273,7 @@ pub use aarch64::{FRAME, OTHER, PC, SP, registers};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::REGS;
+    use super::{Frame, REGS};
 
     /// The index of the frame pointer.
     pub const FRAME: usize = 2;
@@ -284,10 +285,10 @@ mod aarch64 {
     pub const PC: usize = 1;
 
     /// Returns the stack pointer, program counter, frame pointer (x29) and link register (x30).
-    pub fn registers(context: &libc::ucontext_t) -> [u64; REGS] {
-        let saved = &context.uc_mcontext;
+    pub fn registers(frame: &Frame<'_>) -> [u64; REGS] {
         let mut regs = [0; REGS];
-        regs[..4].copy_from_slice(&[saved.sp, saved.pc, saved.regs[29], saved.regs[30]]);
+        let known = [frame.stack_pointer(), frame.pc(), frame.register(29), frame.register(30)];
+        regs[..4].copy_from_slice(&known);
         regs
     }
 }
