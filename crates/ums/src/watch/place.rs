@@ -149,7 +149,9 @@ impl Place {
     /// Wakes the watcher and the watchdog, because a thread is about to run here.
     #[inline]
     pub fn stir(&self) {
-        if self.asleep.wake() {
+        // The caller may be stopped before it sets the event, and the watcher is there to notice
+        // that. So the next caller sets it too.
+        if self.asleep.must_ring() {
             self.bell.set();
         }
         watchdog::wake();

@@ -77,7 +77,9 @@ pub(crate) fn forget(subject: &Arc<dyn Subject>) {
 /// workers again. No wake-up is lost, by the proof in `os/asleep`.
 #[inline]
 pub(crate) fn wake() {
-    if ASLEEP.wake()
+    // The caller may be stopped before it sets the event, and the watchdog is there to notice that.
+    // So the next caller sets it too.
+    if ASLEEP.must_ring()
         && let Some(dog) = DOG.get()
     {
         dog.bell.set();

@@ -70,6 +70,44 @@ fn loom_no_sleeper_sleeps_beside_what_two_wakers_put_there() {
     });
 }
 
+/// A waker that is stopped between W3 and W4, and another one, whose thing the sleeper waits for.
+fn one_waker_is_stopped(wake: fn(&Asleep) -> bool) {
+    model(move |world| {
+        let stopped = Arc::new(::loom::sync::Notify::new());
+        let (theirs, continues) = (world.clone(), stopped.clone());
+        let first = ::loom::thread::spawn(move || {
+            let sleeps = wake(&theirs.asleep);
+            continues.wait();
+            if sleeps {
+                theirs.event.notify();
+            }
+        });
+        let theirs = world.clone();
+        let second = ::loom::thread::spawn(move || {
+            theirs.things.fetch_add(1, Ordering::Relaxed);
+            if wake(&theirs.asleep) {
+                theirs.event.notify();
+            }
+        });
+        // It hangs here if only the first waker would set the event.
+        world.sleep_until(1);
+        stopped.notify();
+        first.join().unwrap();
+        second.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_waker_that_is_stopped_before_it_sets_the_event_delays_no_other() {
+    one_waker_is_stopped(Asleep::must_ring);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_with_the_swap_the_model_finds_the_delay() {
+    one_waker_is_stopped(Asleep::wake);
+}
+
 #[test]
 fn loom_a_sleeper_that_was_woken_sees_what_its_waker_did_before() {
     model(|world| {

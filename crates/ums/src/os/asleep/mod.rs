@@ -30,6 +30,16 @@
 //! The accesses need no order of their own beside the fences. An event that was set for a sleeper
 //! whose S3 found something ends a later S4 at once; the sleeper then looks once more than needed.
 //!
+//! **Without the swap** ([`Asleep::must_ring`]). A waker that was stopped between W3 and W4 has
+//! taken the flag with it: until it continues, the sleeper sleeps, and the later wakers see false
+//! and leave the event alone. That is harmless where the stopped waker's own work would be delayed
+//! as long anyway. Where the sleeper is needed *because* a thread was stopped, as the watchers are,
+//! W3 only loads: the flag stays true until S5, so each waker that comes before S5 sets the event
+//! itself, whatever became of the others. The proof above holds as it is; it uses of W3 only what it
+//! sees, and here only S5 makes it see false. An event that is set is set again by one swap and no
+//! system call, and one set that came after S4 makes a later S4 end at once. Such a sleeper does not
+//! learn from S5 whether it was woken.
+//!
 //! An [`IdleMask`] is the same for many sleepers that look at the same places: a flag for each, and
 //! a waker takes the flag of one of them.
 //!
@@ -86,7 +96,17 @@ impl Asleep {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
     }
 
-    /// S1 to S5 of a sleeper that sleeps on a [`ThreadEvent`].
+    /// W2, and W3 without the swap. Called after something was put where the sleeper looks. Returns
+    /// true if the sleeper sleeps; then the caller sets its event (W4), whether or not another
+    /// waker has. For a sleeper that must not depend on one waker to continue.
+    #[inline]
+    #[must_use = "the sleeper sleeps on unless its event is set"]
+    pub fn must_ring(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// S1 to S5 of a sleeper that sleeps on an [`ThreadEvent`].
     pub fn sleep_unless(&self, event: &ThreadEvent, found: impl FnOnce() -> bool) {
         self.announce();
         if !found() {
