@@ -39,10 +39,10 @@ impl Scheduler {
             self.must_notify(PeersUnnotified::Own);
             return Ok(());
         }
-        // The fence in `wake` stands between the push above and two loads: that of `asleep` (the
-        // idle protocol of os/asleep) and that of the idle mask (the protocol of scheduler/peers).
+        // One fence, in `wake`, stands between the push above and the loads of both flags: that of
+        // this scheduler and those of the idle mask (os/asleep).
         if !self.inbox.wake() && self.options.steal && !bound {
-            self.peers.wake_one(self.index);
+            self.peers.wake_one_after_inbox(self.index);
         }
         Ok(())
     }

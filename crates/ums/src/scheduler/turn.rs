@@ -6,7 +6,7 @@
 //! (scheduler/lists/fairness). It returns how the caller leaves its stack, and does not switch
 //! stacks itself. If nothing has happened, a turn costs a few loads and no system call.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::switch::{Handed, WayOut};
 use super::{Core, PeersUnnotified, Scheduler};
@@ -127,8 +127,6 @@ impl Scheduler {
         let any = self.peers_unnotified.replace(PeersUnnotified::Nothing) == PeersUnnotified::Any;
         let waits = || self.queue.len() > 0 || (any && self.peers.others_have_work(self.index));
         if self.options.steal && waits() {
-            // Between the pushes and the look at the idle mask (E2 in scheduler/peers).
-            fence(Ordering::SeqCst);
             self.peers.wake_one(self.index);
         }
     }

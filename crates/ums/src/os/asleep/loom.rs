@@ -1,13 +1,13 @@
 //! Models of a sleeper and its wakers: no sleeper sleeps beside what was put there, only one waker
 //! sets the event, and what that waker did before is visible.
 //!
-//! Bounds: one sleeper and one or two wakers; at most two preemptions of a thread while it could
-//! continue. The models of scheduler/inbox and scheduler/peers use the same types.
+//! Bounds: one sleeper (or one of many), and one or two wakers; at most two preemptions of a thread
+//! while it could continue. The models of scheduler/inbox and scheduler/peers use the same types.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Asleep;
+use super::{Asleep, IdleMask};
 use crate::os::atomic::AtomicUsize;
 
 struct World {
@@ -123,4 +123,36 @@ fn loom_a_sleeper_that_was_woken_sees_what_its_waker_did_before() {
         }
         waker.join().unwrap();
     });
+}
+
+/// A waker and one of many sleepers, which goes to sleep at the same time.
+fn one_of_many(take: fn(&IdleMask) -> Option<usize>) {
+    model(move |world| {
+        let mask = Arc::new(IdleMask::new(2));
+        let (theirs, flags) = (world.clone(), mask.clone());
+        let waker = ::loom::thread::spawn(move || {
+            theirs.things.fetch_add(1, Ordering::Relaxed);
+            if take(&flags) == Some(1) {
+                theirs.event.notify();
+            }
+        });
+        mask.announce(1);
+        if world.things.load(Ordering::Relaxed) == 0 {
+            // It hangs here if neither saw the other.
+            world.event.wait();
+        }
+        mask.withdraw(1);
+        waker.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_sleeper_of_many_does_not_sleep_beside_what_was_put_there() {
+    one_of_many(|mask| mask.take_other(0));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_without_the_wakers_fence_the_model_finds_a_sleeper() {
+    one_of_many(|mask| mask.take_other_after_wake(0));
 }

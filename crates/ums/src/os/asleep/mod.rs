@@ -30,18 +30,21 @@
 //! The accesses need no order of their own beside the fences. An event that was set for a sleeper
 //! whose S3 found something ends a later S4 at once; the sleeper then looks once more than needed.
 //!
-//! **Without the swap** ([`Asleep::must_ring`]). A waker that was stopped between W3 and W4 has
-//! taken the flag with it: until it continues, the sleeper sleeps, and the later wakers see false
-//! and leave the event alone. That is harmless where the stopped waker's own work would be delayed
-//! as long anyway. Where the sleeper is needed *because* a thread was stopped, as the watchers are,
-//! W3 only loads: the flag stays true until S5, so each waker that comes before S5 sets the event
-//! itself, whatever became of the others. The proof above holds as it is; it uses of W3 only what it
-//! sees, and here only S5 makes it see false. An event that is set is set again by one swap and no
-//! system call, and one set that came after S4 makes a later S4 end at once. Such a sleeper does not
-//! learn from S5 whether it was woken.
+//! **Without the swap** ([`Asleep::must_ring`]). A waker that is stopped between W3 and W4 has
+//! taken the flag along: until it continues, the sleeper sleeps, and later wakers see false and
+//! leave the event alone. Where the sleeper is needed *because* a thread is stopped, as the
+//! watchers are, W3 only loads. The flag stays true until S5, so each waker that comes before S5
+//! sets the event itself, whatever becomes of the others. The proof above holds: it needs that W3
+//! sees true unless the sleeper is awake, and here only S5 makes it see false. To set an event that
+//! is set already costs a swap and no system call. Such a sleeper does not learn from S5 whether it
+//! was woken.
 //!
-//! An [`IdleMask`] is the same for many sleepers that look at the same places: a flag for each, and
-//! a waker takes the flag of one of them.
+//! **Many sleepers** ([`IdleMask`]). Several sleepers look at the same places. Each has a flag, and
+//! a waker takes the flag of one of them. The proof is the same for each sleeper. If its S2 comes
+//! after W2, its look finds what was put there. Otherwise W3 sees its flag, or that another waker
+//! or S5 has taken that since. So if W3 finds no flag, every sleeper that announces itself later
+//! finds what was put there. One fence serves two loads: a waker that calls [`Asleep::wake`] for
+//! one sleeper, and then takes another one's flag, has its W2 in `wake`.
 //!
 //! Used by: wait/inbox, scheduler/peers, scheduler/alarm, the file helpers' mailbox, the
 //! watcher of a place and the watchdog. In assembly, a `context::Post` takes the waker's steps.
@@ -151,9 +154,16 @@ impl IdleMask {
         self.0[index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0
     }
 
-    /// W3: takes the bit of one sleeper other than `index`, which the caller then wakes. The caller
-    /// has put something there and fenced (W1, W2).
+    /// W2 and W3: takes the bit of one sleeper other than `index`, which the caller then wakes. The
+    /// caller has put something there, or seen that something is there.
     pub fn take_other(&self, index: usize) -> Option<usize> {
+        fence(Ordering::SeqCst);
+        self.take_other_after_wake(index)
+    }
+
+    /// W3 alone: as [`IdleMask::take_other`], of a caller that has called [`Asleep::wake`] since it
+    /// has put something there. Its fence is W2 here too.
+    pub fn take_other_after_wake(&self, index: usize) -> Option<usize> {
         for (at, word) in self.0.iter().enumerate() {
             let mut bits = word.load(Ordering::Relaxed);
             while bits != 0 {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::os::atomic::{AtomicUsize, fence};
+use crate::os::atomic::AtomicUsize;
 use crate::os::driver::Waker;
 use crate::wait::Inbox;
 use crate::wait::Waiter;
@@ -36,16 +36,16 @@ impl World {
         })
     }
 
-    /// E1 to E3, by scheduler 0, as in `Scheduler::enqueue`. The fence of E2 is in `wake`.
+    /// E1 to E3, by scheduler 0, as in `Scheduler::enqueue`. The fence of E2 is in `Inbox::wake`.
     fn enqueue(&self) {
         self.queued.store(1, Ordering::Relaxed);
         if !self.schedulers[0].0.wake() {
-            self.wake_one(0);
+            self.wake(self.mask.take_other_after_wake(0));
         }
     }
 
-    fn wake_one(&self, by: usize) {
-        if let Some(peer) = self.mask.take_other(by) {
+    fn wake(&self, idle: Option<usize>) {
+        if let Some(peer) = idle {
             self.schedulers[peer].0.wake();
         }
     }
@@ -85,8 +85,7 @@ impl World {
             if !inbox.is_empty() {
                 // This scheduler runs its own worker next, so it notifies a peer.
                 if owes && self.queued.load(Ordering::Relaxed) == 1 {
-                    fence(Ordering::SeqCst);
-                    self.wake_one(me);
+                    self.wake(self.mask.take_other(me));
                 }
                 return inbox.take_all(|_| {});
             }

@@ -75,10 +75,20 @@ impl Peers {
         self.idle.withdraw(index)
     }
 
-    /// E3: wakes one idle scheduler other than `index`, if there is one. The caller has queued a
-    /// request and fenced (E1, E2).
+    /// E2 and E3: wakes one idle scheduler other than `index`, if there is one. The caller knows of
+    /// a request that waits.
     pub fn wake_one(&self, index: usize) {
-        let idle = self.idle.take_other(index).and_then(|peer| self.list().get(peer));
+        self.wake(self.idle.take_other(index));
+    }
+
+    /// E3 alone: as [`Peers::wake_one`], of a caller that has called `Inbox::wake` since it has
+    /// pushed a request. That has fenced (E2).
+    pub fn wake_one_after_inbox(&self, index: usize) {
+        self.wake(self.idle.take_other_after_wake(index));
+    }
+
+    fn wake(&self, idle: Option<usize>) {
+        let idle = idle.and_then(|peer| self.list().get(peer));
         if let Some(peer) = idle.and_then(Weak::upgrade) {
             peer.inbox.wake();
         }
