@@ -5,7 +5,10 @@
 //! they are late.
 //!
 //! Named invariant **Type Stable**: an [`AtomicRef`] holds null or what was made from a `&'static
-//! T`, and hands out the same.
+//! T`, and hands out the same. A store releases and a load acquires: what the storing thread did to
+//! the object before, such as making it, is visible to the thread that follows the reference. A
+//! caller cannot choose less, because the type promises a valid `&'static T` to safe code. On
+//! x86-64 both are plain moves.
 //!
 //! What this file does not do: words with a mark in their low bits, and the accesses that a model
 //! looks at (`os/atomic.rs`).
@@ -36,53 +39,36 @@ impl<T> AtomicRef<T> {
 
     /// Returns what it refers to.
     #[inline]
-    pub fn load(&self, order: Ordering) -> Option<&'static T> {
-        // SAFETY: Type Stable: null, or from a `&'static T`.
-        unsafe { self.at.load(order).as_ref() }
+    pub fn load(&self) -> Option<&'static T> {
+        // SAFETY: Type Stable: null, or from a `&'static T`, whose making is visible.
+        unsafe { self.at.load(Ordering::Acquire).as_ref() }
     }
 
     /// Makes it refer to this.
     #[inline]
-    pub fn store(&self, to: Option<&'static T>, order: Ordering) {
-        self.at.store(pointer(to), order);
+    pub fn store(&self, to: Option<&'static T>) {
+        self.at.store(pointer(to), Ordering::Release);
     }
 
     /// Makes it refer to nothing, if it refers to this.
-    pub fn clear_if(&self, it: &'static T, success: Ordering) -> bool {
+    pub fn clear_if(&self, it: &'static T) -> bool {
         let it = pointer(Some(it));
-        self.at.compare_exchange(it, null_mut(), success, Ordering::Relaxed).is_ok()
-    }
-
-    /// Puts this before what it refers to: `link` stores that in the new head.
-    pub fn push(&self, it: &'static T, link: impl Fn(Option<&'static T>)) {
-        let mut before = self.load(Ordering::Relaxed);
-        loop {
-            link(before);
-            let (old, new) = (pointer(before), pointer(Some(it)));
-            match self.at.compare_exchange_weak(old, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(_) => before = self.load(Ordering::Relaxed),
-            }
-        }
+        self.at.compare_exchange(it, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering::SeqCst;
-
-    struct Node(u32, AtomicRef<Node>);
 
     #[test]
-    fn a_reference_is_what_was_stored_and_a_list_has_the_last_first() {
-        static NODES: [Node; 2] = [Node(1, AtomicRef::new()), Node(2, AtomicRef::new())];
-        let list = AtomicRef::new();
-        assert!(list.load(SeqCst).is_none());
-        NODES.iter().for_each(|node| list.push(node, |before| node.1.store(before, SeqCst)));
-        let all = std::iter::successors(list.load(SeqCst), |node: &&Node| node.1.load(SeqCst));
-        assert_eq!(all.map(|node| node.0).collect::<Vec<_>>(), [2, 1]);
-        assert!(!list.clear_if(&NODES[0], SeqCst) && list.clear_if(&NODES[1], SeqCst));
-        assert!(list.load(SeqCst).is_none());
+    fn a_reference_is_what_was_stored_and_is_cleared_only_if_it_is_that() {
+        static VALUES: [u32; 2] = [1, 2];
+        let to = AtomicRef::new();
+        assert!(to.load().is_none());
+        to.store(Some(&VALUES[1]));
+        assert!(to.load().is_some_and(|value| std::ptr::eq(value, &VALUES[1])));
+        assert!(!to.clear_if(&VALUES[0]) && to.clear_if(&VALUES[1]));
+        assert!(to.load().is_none());
     }
 }

@@ -131,8 +131,8 @@ impl<T: Pooled> Pool<T> {
         free.made += 1;
         let room = free.made - free.values.len();
         free.values.reserve(room);
-        value.member().older.store(self.last(), Ordering::Relaxed);
-        self.newest.store(Some(value), Ordering::Release);
+        value.member().older.store(self.last());
+        self.newest.store(Some(value));
         value
     }
 
@@ -145,7 +145,7 @@ impl<T: Pooled> Pool<T> {
 
     /// Returns all values that were ever made, the newest first. Async-signal-safe.
     pub fn every(&self) -> impl Iterator<Item = &'static T> + use<T> {
-        std::iter::successors(self.last(), |value| value.member().older.load(Ordering::Relaxed))
+        std::iter::successors(self.last(), |value| value.member().older.load())
     }
 
     /// Returns all values that are in use, the newest first. Async-signal-safe.
@@ -154,7 +154,7 @@ impl<T: Pooled> Pool<T> {
     }
 
     fn last(&self) -> Option<&'static T> {
-        self.newest.load(Ordering::Acquire)
+        self.newest.load()
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(pool.try_take(|_| Err("no"), |_| {}).err(), Some("no"));
         assert_eq!(pool.every().count(), 0);
         let first = take(&pool);
-        assert!(first.member.older.load(Ordering::Relaxed).is_none());
+        assert!(first.member.older.load().is_none());
     }
 
     #[test]

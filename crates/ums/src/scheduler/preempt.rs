@@ -553,10 +553,10 @@ impl Errand {
     fn run(self) {
         // The code of the errand can see whether the request that sent it was cancelled.
         let me = here().map(|scheduler| scheduler.current_waiter());
-        me.inspect(|me| me.origin.store(Some(self.ticket.waiter), Ordering::Relaxed));
+        me.inspect(|me| me.origin.store(Some(self.ticket.waiter)));
         // SAFETY: Frozen Stack: the wait has not ended, so the closure is alive.
         unsafe { (*self.call.0)() };
-        me.inspect(|me| me.origin.store(None, Ordering::Relaxed));
+        me.inspect(|me| me.origin.store(None));
     }
 }
 

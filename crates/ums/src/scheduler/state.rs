@@ -450,7 +450,7 @@ impl Scheduler {
     /// Returns the kernel's number of the thread that has the baton. If the calling thread is not
     /// that thread, the answer may be stale.
     pub(crate) fn baton_thread(&self) -> u32 {
-        let holder = self.holder.load(Ordering::Relaxed);
+        let holder = self.holder.load();
         let thread = holder.map_or(0, |waiter| waiter.record.view.thread.load(Ordering::Relaxed));
         if thread != 0 { thread } else { self.host_thread.load(Ordering::Relaxed) }
     }
@@ -478,7 +478,7 @@ impl Scheduler {
     /// Notes which thread has the baton. For thread workers only, because fibers run on the host
     /// thread.
     pub(super) fn held_by(&self, waiter: &'static Waiter) {
-        self.holder.store(Some(waiter), Ordering::Relaxed);
+        self.holder.store(Some(waiter));
     }
 
     /// Sets a time limit for an I/O request of this scheduler, whose baton the caller holds.

@@ -143,7 +143,7 @@ impl RawRwLock {
     pub(super) fn unlock(&self, share: Share) {
         traced::left(self);
         if share == Share::Exclusive {
-            self.writer.store(None, Ordering::Relaxed);
+            self.writer.store(None);
         }
         let left = self.word.fetch_sub(share.bits(), Ordering::Release) - share.bits();
         if left == WAITERS {
@@ -153,7 +153,7 @@ impl RawRwLock {
 
     /// Turns the writer into a reader and lets in the readers at the head of the queue.
     pub(super) fn downgrade(&self) {
-        self.writer.store(None, Ordering::Relaxed);
+        self.writer.store(None);
         let before = self.word.fetch_add(READER - WRITER, Ordering::Release);
         if before & WAITERS != 0 {
             self.grant_next();
@@ -236,11 +236,11 @@ impl RawRwLock {
     }
 
     fn note_writer(&self, waiter: &'static Waiter) {
-        self.writer.store(Some(waiter), Ordering::Relaxed);
+        self.writer.store(Some(waiter));
     }
 
     fn writer(&self) -> Option<&'static Waiter> {
-        self.writer.load(Ordering::Relaxed)
+        self.writer.load()
     }
 
     #[cfg(test)]

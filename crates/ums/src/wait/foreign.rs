@@ -27,7 +27,7 @@ impl ForeignLocks {
     /// Counts one more lock. Returns a number for [`ForeignLocks::release`] that identifies the
     /// request.
     pub(crate) fn hold(&self, at: &'static Location<'static>) -> u32 {
-        self.last.store(Some(at), Ordering::Relaxed);
+        self.last.store(Some(at));
         self.count.fetch_add(1, Ordering::Relaxed);
         self.request.load(Ordering::Relaxed)
     }
@@ -50,6 +50,6 @@ impl ForeignLocks {
     /// Returns where the waiter took its last lock, if it holds any.
     pub(crate) fn held(&self) -> Option<&'static Location<'static>> {
         let any = self.count.load(Ordering::Relaxed) > 0;
-        self.last.load(Ordering::Relaxed).filter(|_| any)
+        self.last.load().filter(|_| any)
     }
 }

@@ -60,13 +60,13 @@ impl WorkerRecord {
     /// Returns the record by which the worker's thread is watched, if it is.
     #[inline]
     pub(crate) fn watched(&self) -> Option<&'static Watched> {
-        self.watched.load(Ordering::Acquire)
+        self.watched.load()
     }
 
     /// Sets the record by which the worker's thread is watched from now on; `None` if it is not
     /// watched. That thread itself calls this.
     pub(crate) fn be_watched(&self, watched: Option<&'static Watched>) {
-        self.watched.store(watched, Ordering::Release);
+        self.watched.store(watched);
     }
 }
 

@@ -23,7 +23,7 @@ impl Waiter {
         let number = (word >> STATE_BITS) + 1;
         self.reason.store(what.reason.index() as u16, Ordering::Relaxed);
         self.resource.store(what.resource as u64, Ordering::Relaxed);
-        self.blocker.store(what.blocker, Ordering::Relaxed);
+        self.blocker.store(what.blocker);
         self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
         self.cancellable.store(what.cancellable, Ordering::Relaxed);
         // This SeqCst store pairs with `cancel`: either this waiter sees the flag that `cancel`

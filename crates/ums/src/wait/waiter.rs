@@ -279,7 +279,7 @@ impl Waiter {
     /// `home`, or for a plain thread if `home` is `None`.
     pub(crate) fn take(home: Option<&'static Inbox>, worker: u32) -> &'static Waiter {
         WAITERS.take(Waiter::new, |waiter| {
-            waiter.home.store(home, Ordering::Relaxed);
+            waiter.home.store(home);
             waiter.worker.store(worker, Ordering::Relaxed);
             waiter.cancelled.store(false, Ordering::Relaxed);
             waiter.record.reset();
@@ -299,7 +299,7 @@ impl Waiter {
     /// Returns the inbox of the worker's scheduler, or None for a plain thread.
     #[inline]
     pub(crate) fn inbox(&self) -> Option<&'static Inbox> {
-        self.home.load(Ordering::Relaxed)
+        self.home.load()
     }
 
     /// Returns whether this waiter is in no wait.
@@ -309,13 +309,13 @@ impl Waiter {
 
     /// Returns the waiter that holds what the present wait is for, if it is known.
     pub(crate) fn blocker(&self) -> Option<&'static Waiter> {
-        self.blocker.load(Ordering::Relaxed)
+        self.blocker.load()
     }
 
     /// Returns whether the work request of this waiter was cancelled. If this waiter runs a closure
     /// for another worker, the request of that worker counts, too.
     pub(crate) fn is_cancelled(&self) -> bool {
-        let origin = self.origin.load(Ordering::Relaxed);
+        let origin = self.origin.load();
         self.cancelled.load(Ordering::Relaxed)
             || origin.is_some_and(|o| o.cancelled.load(Ordering::Relaxed))
     }

@@ -50,7 +50,7 @@ impl Watched {
         EVENTS.with(|slots| slots.iter().zip(events).for_each(|(slot, event)| slot.put(event)));
         thread::become_me(self, handler);
         let entry = entry::mine().unwrap_or(&self.own_entry);
-        self.entry.store(Some(entry), Ordering::Release);
+        self.entry.store(Some(entry));
         entry::enter_by(Some(entry));
         Ok(())
     }

@@ -144,22 +144,22 @@ impl Seat {
 
     /// Seats this thread.
     pub fn seat(&self, thread: &'static Watched) {
-        self.seated.store(Some(thread), Ordering::SeqCst);
+        self.seated.store(Some(thread));
     }
 
     /// Removes this thread, if it is seated.
     pub fn vacate(&self, thread: &'static Watched) {
-        self.seated.clear_if(thread, Ordering::AcqRel);
+        self.seated.clear_if(thread);
     }
 
     /// Removes the thread that is seated, if any.
     pub fn clear(&self) {
-        self.seated.store(None, Ordering::Release);
+        self.seated.store(None);
     }
 
     /// Returns the thread that has the place.
     pub fn seated(&self) -> Option<&'static Watched> {
-        self.seated.load(Ordering::SeqCst).or_else(|| self.owner.seated())
+        self.seated.load().or_else(|| self.owner.seated())
     }
 }
 
@@ -338,7 +338,7 @@ impl Watched {
 
     /// Returns whether the thread is outside the library, and may be stopped.
     pub(super) fn is_outside(&self) -> bool {
-        self.entry.load(Ordering::Acquire).is_some_and(Entry::is_outside)
+        self.entry.load().is_some_and(Entry::is_outside)
     }
 
     /// Returns the current position of the thread's ring, or a constant if it has none.
@@ -429,7 +429,7 @@ impl Watched {
         }
         self.lent.store(false, Ordering::Relaxed);
         let event = handler.event();
-        self.waits_on.store(Some(event), Ordering::Relaxed);
+        self.waits_on.store(Some(event));
         self.gated.store(true, Ordering::Release);
         let owns = loop {
             if !event.wait_unless(&self.lent) {
@@ -457,7 +457,7 @@ impl Watched {
     /// until the thread has left its gate.
     fn lend(&self) {
         self.lent.store(true, Ordering::Release);
-        self.waits_on.load(Ordering::Relaxed).inspect(|event| event.nudge());
+        self.waits_on.load().inspect(|event| event.nudge());
     }
 
     /// Returns whether the thread runs without owning a place.

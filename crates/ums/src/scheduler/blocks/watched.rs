@@ -98,7 +98,7 @@ impl Scheduler {
 
     /// Returns the waiter whose thread has the baton.
     pub(in crate::scheduler) fn holder(&self) -> Option<&'static Waiter> {
-        self.holder.load(Ordering::Acquire)
+        self.holder.load()
     }
 
     /// Returns whether the current worker is in user code. It is blocked, or it is the caller.
