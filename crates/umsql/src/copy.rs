@@ -49,7 +49,10 @@ impl Session {
         // sends all of it.
         let mut failed: Option<Failure> = None;
         loop {
-            let (tag, body) = self.await_frame(conn)?;
+            let (tag, body) = match self.await_frame(conn) {
+                Err(Failure::Sql(error)) => return Err(failed.unwrap_or(error.into())),
+                frame => frame?,
+            };
             match tag {
                 b'd' if failed.is_none() => {
                     lines.push(&body);

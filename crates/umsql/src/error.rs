@@ -12,7 +12,7 @@ use std::io;
 
 use rusqlite::ffi;
 
-use crate::host::Interrupted;
+use crate::host::{Interrupted, WaitError};
 
 /// An error that is sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,10 +91,18 @@ impl<E: Into<SqlError>> From<E> for Failure {
 }
 
 impl Failure {
-    /// Returns [`Failure::Gone`]; for `map_err` where the session reads from or writes to the
-    /// client.
+    /// Returns [`Failure::Gone`]; for `map_err` where an error of the connection ends it.
     pub(crate) fn gone(_: io::Error) -> Failure {
         Failure::Gone
+    }
+
+    /// Returns the failure of a read that waits for the client: a cancellation ends the statement,
+    /// and any other error the connection.
+    pub(crate) fn of_read(error: io::Error) -> Failure {
+        match WaitError::of(&error) {
+            Some(WaitError::Cancelled) => Interrupted.into(),
+            _ => Failure::gone(error),
+        }
     }
 }
 

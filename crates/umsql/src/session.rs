@@ -374,10 +374,16 @@ impl Session {
     }
 
     /// Takes the next frame, and parks the worker until it has arrived. Only COPY reads like this.
+    ///
+    /// A cancelled request takes no more frames, because it cannot wait for them. Later requests
+    /// ignore the rest of the data.
     pub(crate) fn await_frame(
         &mut self,
         conn: &mut dyn Conn,
     ) -> std::result::Result<(u8, Vec<u8>), Failure> {
+        if host::cancelled() {
+            return Err(host::Interrupted.into());
+        }
         loop {
             let rest = &self.input[self.consumed..];
             if frame_len(rest, self.max_message())?.is_some_and(|len| len <= rest.len()) {
@@ -390,7 +396,7 @@ impl Session {
             self.input.resize(len + CHUNK, 0);
             let read = conn.read(&mut self.input[len..]);
             self.input.truncate(len + *read.as_ref().unwrap_or(&0));
-            if read.map_err(Failure::gone)? == 0 {
+            if read.map_err(Failure::of_read)? == 0 {
                 return Err(Failure::Gone);
             }
         }
@@ -406,7 +412,7 @@ impl Session {
             b'X' => return Ok(false),
             b'Q' => self.simple_query(conn, body)?,
             b'P' | b'B' | b'D' | b'E' | b'C' | b'S' | b'H' => self.extended(conn, tag, body)?,
-            // The rest of the data of a COPY that the server has refused.
+            // The rest of the data of a COPY that has been refused or cancelled.
             b'd' | b'c' | b'f' => (),
             b'F' => {
                 self.out.error(&SqlError::unsupported("function calls are not supported"), None);

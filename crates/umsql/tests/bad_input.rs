@@ -143,6 +143,49 @@ fn bad_first_packets_are_answered_and_closed() {
     lives(&server);
 }
 
+/// As psql does it after Ctrl-C: the cancellation has a connection of its own, and the data that is
+/// under way arrives nevertheless.
+#[test]
+fn a_copy_is_cancelled_while_it_waits_for_data_and_the_rest_of_the_data_is_ignored() {
+    let server = TestServer::start();
+    let mut raw = Raw::open(&server);
+    raw.send(&startup(b"user\0me\0\0"));
+    let mut key = Vec::new();
+    while let Some((tag, body)) = raw.message()
+        && tag != b'Z'
+    {
+        if tag == b'K' {
+            key = body;
+        }
+    }
+    raw.send(&query("create table t(n int)"));
+    assert!(raw.until_ready().is_empty());
+
+    let text = "copy t from stdin";
+    let bind = frame(b'B', b"\0\0\0\0\0\0\0\0");
+    let execute = [parse(text.as_bytes(), &[]), bind, frame(b'E', b"\0\0\0\0\0")].concat();
+    let sync = frame(b'S', b"");
+    let protocols = [(query(text), vec![]), ([&execute[..], &sync].concat(), sync)];
+    for (begin, end) in protocols {
+        raw.send(&begin);
+        while let Some((tag, _)) = raw.message()
+            && tag != b'G'
+        {}
+        let rows = frame(b'd', b"1\n2\n");
+        // The second message is cut.
+        raw.send(&[&rows[..], &rows[..7]].concat());
+        Raw::open(&server).send(&[b"\0\0\0\x10\x04\xd2\x16\x2e", &key[..]].concat());
+        let (tag, body) = raw.message().expect("an answer");
+        assert_eq!((tag, &*code_of(&body)), (b'E', "57014"));
+        raw.send(&[&rows[7..], &rows, &frame(b'c', b""), &end].concat());
+        assert!(raw.until_ready().is_empty());
+    }
+    raw.send(&query("insert into t values (3)"));
+    assert!(raw.until_ready().is_empty());
+    let row = server.client().query_one("select group_concat(n) from t", &[]).unwrap();
+    assert_eq!(row.get::<_, &str>(0), "3");
+}
+
 #[test]
 fn a_message_that_arrives_byte_by_byte_is_one_request() {
     let server = TestServer::start();
