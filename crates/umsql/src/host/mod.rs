@@ -115,7 +115,18 @@ pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     ums::sleep(time).map_err(|_| Interrupted)
 }
 
-/// Waits for `time` because a client asked for it. The wait reason is `WAITFOR`.
+/// Waits for `time`, also in a cancelled request; yields if `time` is zero. For short pauses
+/// between attempts, which would be a busy loop if a cancellation ended them.
+pub(crate) fn pause(time: Duration) {
+    if time.is_zero() {
+        return ums::yield_now();
+    }
+    let wait = ums::sync::Wait::new(WaitReason::SLEEP).uncancellable();
+    // Nothing wakes the sleeper, so the wait ends at its deadline.
+    let _ = wait.until(Instant::now() + time).park(drop);
+}
+
+/// Waits for `time` because a client asked for it, with the reason `WAITFOR`.
 ///
 /// # Errors
 /// If the request is cancelled before the time has passed.

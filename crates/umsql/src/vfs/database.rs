@@ -99,7 +99,7 @@ impl Database {
             if looks == LOOKS {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let _ = host::sleep(Duration::from_millis(2));
+            host::pause(Duration::from_millis(2));
         };
         Ok(Database {
             main: Arc::new(main.owned(Some(pool))?),
@@ -176,5 +176,90 @@ impl Database {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("path", &self.main.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::disk::DiskFile;
+    use super::*;
+
+    /// A disk, and an empty file on it, which another process has locked until this is true.
+    #[derive(Clone)]
+    struct Locked(Arc<AtomicBool>);
+
+    impl Disk for Locked {
+        fn open(&self, _: &Path, _: How) -> io::Result<Box<dyn DiskFile>> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn delete(&self, _: &Path) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync_dir(&self, _: &Path) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn size_of(&self, _: &Path) -> io::Result<Option<u64>> {
+            Ok(Some(0))
+        }
+
+        fn full_path(&self, path: &Path) -> io::Result<PathBuf> {
+            Ok(path.to_owned())
+        }
+    }
+
+    impl DiskFile for Locked {
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn truncate(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn size(&self) -> io::Result<u64> {
+            Ok(0)
+        }
+
+        fn links(&self) -> io::Result<u64> {
+            Ok(1)
+        }
+
+        fn is_direct(&self) -> bool {
+            false
+        }
+
+        fn lock_out(&self) -> io::Result<bool> {
+            Ok(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_cancelled_request_waits_for_a_file_that_is_just_being_closed() {
+        let node = ums::Node::builder().schedulers(1).build().unwrap();
+        let user = node.user();
+        let id = user.id();
+        let request = move || {
+            let free = Arc::new(AtomicBool::new(false));
+            let disk: Arc<dyn Disk> = Arc::new(Locked(Arc::clone(&free)));
+            let closes = ums::spawn(move || free.store(true, Ordering::Relaxed));
+            assert!(host::cancel_request(id) && host::cancelled());
+            let opened = Databases::default().open(&disk, Path::new("/db"), How::default());
+            drop(closes);
+            opened.map(|_| ()).map_err(|error| error.kind())
+        };
+        assert_eq!(user.enqueue(request).unwrap().join().unwrap(), Ok(()));
     }
 }

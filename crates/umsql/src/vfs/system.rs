@@ -98,8 +98,8 @@ pub(super) fn randomness(out: &mut [u8]) -> c_int {
 /// Waits, and returns for how long.
 pub(super) fn sleep(microseconds: c_int) -> c_int {
     let time = Duration::from_micros(microseconds.max(0) as u64);
-    // SQLite checks its condition again afterwards, even if the sleep ended early.
-    let _ = host::sleep(time);
+    // SQLite cannot end what it pauses in, so a cancellation does not end the pause.
+    host::pause(time);
     microseconds
 }
 
@@ -107,4 +107,31 @@ pub(super) fn sleep(microseconds: c_int) -> c_int {
 pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EPOCH_MS + since.as_millis() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn a_pause_in_a_cancelled_request_lets_other_workers_run() {
+        let node = ums::Node::builder().schedulers(1).build().unwrap();
+        let user = node.user();
+        let id = user.id();
+        let request = move || {
+            let ran = Arc::new(AtomicBool::new(false));
+            let other = Arc::clone(&ran);
+            let other = ums::spawn(move || other.store(true, Ordering::Relaxed));
+            assert!(host::cancel_request(id) && host::cancelled());
+            // As SQLite waits for a moment of another connection.
+            (0..1000).take_while(|_| !ran.load(Ordering::Relaxed)).for_each(|_| {
+                sleep(1000);
+            });
+            drop(other);
+            ran.load(Ordering::Relaxed)
+        };
+        assert!(user.enqueue(request).unwrap().join().unwrap());
+    }
 }

@@ -138,7 +138,7 @@ impl RequestState {
     /// been cancelled; then the caller must abandon it.
     pub fn start(&self, waiter: &'static Waiter, now: u64) -> bool {
         waiter.cancelled.store(false, Ordering::Relaxed);
-        self.runner.store(Some(waiter), Ordering::Relaxed);
+        self.runner.store(Some(waiter));
         // Release: a canceller that finds the request Running sees its runner, too.
         let begun = self.change(Ordering::Release, |word| {
             (word & CANCELLED == 0).then_some(word & !PHASE | RUNNING)
@@ -157,7 +157,7 @@ impl RequestState {
         if word & PHASE == DONE {
             return false;
         }
-        let runner = self.runner.load(Ordering::Relaxed).filter(|_| word & PHASE == RUNNING);
+        let runner = self.runner.load().filter(|_| word & PHASE == RUNNING);
         if let Some(waiter) = runner {
             let view = &waiter.record.view;
             if let Some(account) = &self.account {
@@ -202,7 +202,7 @@ impl RequestState {
         // Acquire: the runner that `start` has stored.
         let found = self.change(Ordering::Acquire, mark);
         let running = found.is_ok_and(|word| word & PHASE == RUNNING);
-        let runner = self.runner.load(Ordering::Relaxed).filter(|_| running);
+        let runner = self.runner.load().filter(|_| running);
         let cancelled = runner.map_or(Cancelled { claimed: None, io: None }, cancel_waiter);
         if running {
             self.word.fetch_and(!RUNNER_IN_USE, Ordering::Release);
@@ -235,7 +235,7 @@ impl RequestState {
 impl Owned for RequestState {
     fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
         let runs = || self.word.load(Ordering::Acquire) & PHASE == RUNNING;
-        let runner = runs().then(|| self.runner.load(Ordering::Acquire)).flatten();
+        let runner = runs().then(|| self.runner.load()).flatten();
         // The phase is read again, because the runner may have ended the request and begun another.
         runner.filter(|_| runs()).map(Owner::Waiter).into_iter().for_each(tell);
     }
