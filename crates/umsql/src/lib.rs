@@ -41,6 +41,8 @@ mod statements;
 pub mod listen;
 
 #[cfg(test)]
+mod deferral_tests;
+#[cfg(test)]
 mod durability_tests;
 
 #[cfg(any(test, feature = "fuzz"))]

@@ -46,10 +46,12 @@ const BUFFER_MAX: usize = 128 << 10;
 struct Key {
     secret: u32,
     user: u64,
-    /// A statement of the session is deferred, so there is no request to cancel.
+    /// A statement of the session is deferred: to cancel it is not to cancel a request.
     deferred: bool,
     /// The deferred statement has been cancelled.
     cancelled: bool,
+    /// How often a statement of the session was deferred.
+    deferrals: u64,
 }
 
 type PlanKey = (Box<str>, Box<[u32]>);
@@ -113,7 +115,8 @@ impl Server {
     /// Creates the secret with which the requests of `user` can be cancelled.
     pub(crate) fn new_key(&self, user: u64) -> (u32, u32) {
         let (pid, secret) = (user as u32, u32::from_be_bytes(auth::random()));
-        self.keys.lock().insert(pid, Key { secret, user, deferred: false, cancelled: false });
+        let key = Key { secret, user, deferred: false, cancelled: false, deferrals: 0 };
+        self.keys.lock().insert(pid, key);
         (pid, secret)
     }
 
@@ -132,20 +135,41 @@ impl Server {
 
     /// Cancels the request of `user`, or its deferred statement. Returns false if it has neither.
     pub(crate) fn cancel_user(&self, user: u64) -> bool {
-        if host::cancel_request(user) {
-            return true;
+        loop {
+            let deferrals = self.deferrals(user);
+            if self.end_cancelled_deferral(user, true) {
+                return true;
+            }
+            let found = host::cancel_request(user);
+            if self.deferrals(user) == deferrals {
+                return found;
+            }
+            // A statement was deferred meanwhile: the request that was cancelled may be the one
+            // that deferred it, after it looked for a cancellation.
         }
+    }
+
+    fn deferrals(&self, user: u64) -> u64 {
+        self.keys.lock().get(&(user as u32)).map_or(0, |key| key.deferrals)
+    }
+
+    /// Takes the user of a cancelled deferred statement out of the gate's queue and asks for its
+    /// next request, which answers the client. With `cancel` the statement is cancelled first.
+    /// Returns false if no cancelled statement of `user` is deferred.
+    pub(crate) fn end_cancelled_deferral(&self, user: u64, cancel: bool) -> bool {
         let mut keys = self.keys.lock();
-        let Some(key) = keys.get_mut(&(user as u32)) else { return false };
-        if key.user != user || !key.deferred {
-            return false;
-        }
-        key.cancelled = true;
+        let key = keys.get_mut(&(user as u32)).filter(|key| key.user == user && key.deferred);
+        let cancelled = key.is_some_and(|key| {
+            key.cancelled |= cancel;
+            key.cancelled
+        });
         drop(keys);
-        // If the user is no longer in the queue, it owns the gate, and its next request finds that
-        // the statement was cancelled.
-        self.engine.gate.give_up(user).into_iter().for_each(|resume| resume());
-        true
+        if cancelled {
+            // If the user is not in the queue, it is about to look for a cancellation, or it owns
+            // the gate, and its next request finds that the statement was cancelled.
+            self.engine.gate.give_up(user).into_iter().for_each(|resume| resume());
+        }
+        cancelled
     }
 
     /// Limits how many workers may wait for the write gate; further statements that write wait
@@ -162,6 +186,7 @@ impl Server {
     pub(crate) fn defer(&self, user: u64) {
         if let Some(key) = self.keys.lock().get_mut(&(user as u32)) {
             key.deferred = true;
+            key.deferrals += 1;
         }
     }
 

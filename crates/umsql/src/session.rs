@@ -240,6 +240,8 @@ impl Session {
         self.server.defer(self.user);
         // If the gate has become free, the next request writes.
         let owned = self.server.engine.gate.acquire_or_leave(self.user, conn.resume());
+        // A cancellation that came before found no deferred statement, or no user in the queue.
+        self.server.end_cancelled_deferral(self.user, host::cancelled());
         if owned { Flow::More } else { Flow::Later }
     }
 
