@@ -1,5 +1,6 @@
 /* Critical sections, slim locks, condition variables, one-time calls, lists, thread-local values. */
 #include <process.h>
+#include <pthread.h>
 
 #include "wcheck.h"
 
@@ -78,6 +79,21 @@ static unsigned __stdcall work(void *arg)
     return 0;
 }
 
+/* A key that TlsAlloc did not make is left alone. */
+static void not_ours(void)
+{
+    pthread_key_t key;
+    CHECK(pthread_key_create(&key, NULL) == 0 && pthread_setspecific(key, &key) == 0);
+    FAILS(ERROR_INVALID_PARAMETER, TlsFree(key));
+    FAILS(ERROR_INVALID_PARAMETER, FlsFree(key));
+    FAILS(ERROR_INVALID_PARAMETER, TlsSetValue(key, NULL));
+    CHECK(TlsGetValue(key) == NULL);
+    CHECK(pthread_getspecific(key) == &key);
+    CHECK(pthread_key_delete(key) == 0);
+    FAILS(ERROR_INVALID_PARAMETER, TlsFree(9999));
+    FAILS(ERROR_INVALID_PARAMETER, TlsFree(TLS_OUT_OF_INDEXES));
+}
+
 int main(void)
 {
     HANDLE threads[THREADS];
@@ -120,6 +136,8 @@ int main(void)
         popped++;
     CHECK(popped == 3 && InterlockedPopEntrySList(&list) == NULL);
     CHECK(TlsFree(tls) && FlsFree(fls));
+    FAILS(ERROR_INVALID_PARAMETER, TlsFree(tls));
+    not_ours();
     FAILS(ERROR_INVALID_PARAMETER, TlsSetValue(9999, NULL));
     DeleteCriticalSection(&section);
     _aligned_free(items);
