@@ -68,8 +68,21 @@ pub(crate) fn about_to_wait() -> AboutToWait {
     AboutToWait { waiter, here }
 }
 
-/// Does what [`about_to_wait`] does, but never panics. It is for a wait that cannot be refused,
-/// because other threads use the caller's stack frame until it ends.
+/// Panics if the caller must not wait, with the sentence of a wait there: for code that changes
+/// something before it waits.
+///
+/// # Panics
+/// In a completion routine, and in a closure that puts the caller's own wait into a queue.
+///
+/// ```
+/// ums::worker::assert_may_wait(); // a plain thread may wait
+/// ```
+pub fn assert_may_wait() {
+    drop(about_to_wait());
+}
+
+/// Returns the caller, before it begins a wait that ends only when others no longer use its frame:
+/// it is never refused.
 pub(crate) fn must_wait() -> AboutToWait {
     let here = here();
     let waiter = here.as_ref().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter());

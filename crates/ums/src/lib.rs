@@ -79,8 +79,8 @@ pub use wait::error::{BuildError, WaitError};
 /// The calling worker: its number and kind, and less common ways to wait and to go preemptive.
 pub mod worker {
     pub use crate::current::{
-        couple, is_worker, require_thread, scheduler_id, short_external_call, sleep_as, worker_id,
-        worker_kind,
+        assert_may_wait, couple, is_worker, require_thread, scheduler_id, short_external_call,
+        sleep_as, worker_id, worker_kind,
     };
     pub use crate::scheduler::Coupled;
     pub use crate::wait::error::NeedsThread;

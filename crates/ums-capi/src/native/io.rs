@@ -369,6 +369,8 @@ fn wait(fd: &Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
     let mut result = 0;
     let code = guard(|| {
         let what = what?;
+        // A wait that is refused later would leave the kernel with the caller's buffer.
+        ums::worker::assert_may_wait();
         if !ums::worker::is_worker() && timeout_ns != UMS_FOREVER {
             poll(fd, &what, timeout_ns)?;
         }

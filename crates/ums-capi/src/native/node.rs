@@ -124,6 +124,7 @@ pub extern "C" fn ums_node_run(
     guard(|| {
         let call = Call::new(function, arg)?;
         let owned = object::get(node)?;
+        ums::worker::assert_may_wait();
         let handle = owned.node.spawn(move || call.run())?;
         drop(owned);
         result.put(handle.join_uncancellable()?);

@@ -100,6 +100,7 @@ pub extern "C" fn ums_task_join(
 ) -> c_int {
     guard(|| {
         let task = object::get(task)?;
+        ums::worker::assert_may_wait();
         let handle = task.handle.lock().take();
         let mut handle = handle
             .ok_or_else(|| Fault::new(libc::EBUSY, "another caller waits for this task already"))?;

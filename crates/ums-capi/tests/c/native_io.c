@@ -141,12 +141,69 @@ static void sockets(void)
     close(refused);
 }
 
-static void *all(void *arg)
+struct waiting {
+    struct told told;
+    ums_node *node;
+    ums_task *task;
+    atomic_int ran;
+    int fd;
+};
+
+static void *run(void *ran)
 {
-    (void)arg;
+    atomic_store((atomic_int *)ran, 1);
+    return NULL;
+}
+
+static void *wait_for_event(void *event)
+{
+    IS(0, ums_event_wait(event, UMS_FOREVER));
+    return NULL;
+}
+
+static void wait_in_a_routine(void *arg, int64_t result)
+{
+    struct waiting *w = arg;
+    char buffer[4];
+    IS(-ENOTRECOVERABLE, ums_read(w->fd, buffer, sizeof buffer, UMS_CURRENT, UMS_FOREVER));
+    IS(-ENOTRECOVERABLE, ums_task_join(w->task, UMS_FOREVER, NULL));
+    IS(-ENOTRECOVERABLE, ums_task_join(w->task, MS, NULL));
+    IS(-ENOTRECOVERABLE, ums_node_run(w->node, run, &w->ran, NULL));
+    tell(&w->told, result);
+}
+
+/* A call that is refused because it waits has done nothing. */
+static void refusals(ums_node *node)
+{
+    struct waiting w = { .node = node };
+    ums_event *event;
+    char byte, more[4];
+    int ring[2], fd[2];
+
+    IS(0, pipe2(ring, O_NONBLOCK | O_CLOEXEC));
+    IS(0, pipe2(fd, O_NONBLOCK | O_CLOEXEC));
+    w.fd = fd[0];
+    IS(0, ums_event_new(true, false, &event));
+    IS(0, ums_spawn(wait_for_event, event, &w.task));
+    IS(0, ums_submit_read(ring[0], &byte, 1, UMS_CURRENT, wait_in_a_routine, &w, NULL));
+    IS(1, write(ring[1], "x", 1));
+    until_told(&w.told);
+    IS(2, write(fd[1], "ab", 2));
+    IS(2, ums_read(fd[0], more, sizeof more, UMS_CURRENT, 60000 * MS));
+    IS(0, ums_event_set(event));
+    IS(0, ums_task_join(w.task, UMS_FOREVER, NULL));
+    IS(0, atomic_load(&w.ran));
+    IS(0, ums_event_free(event));
+    for (int i = 0; i < 2; i++)
+        close(ring[i]), close(fd[i]);
+}
+
+static void *all(void *node)
+{
     pipes();
     files();
     sockets();
+    refusals(node);
     return NULL;
 }
 
@@ -168,7 +225,7 @@ int main(int argc, char **argv)
     char buffer[4];
     int fd[2];
 
-    IS(0, ums_node_run(node, all, NULL, NULL));
+    IS(0, ums_node_run(node, all, node, NULL));
 
     /* On a plain thread a request blocks, and has completed when the call returns. */
     IS(0, pipe2(fd, O_NONBLOCK | O_CLOEXEC));
