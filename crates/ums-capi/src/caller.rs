@@ -2,15 +2,20 @@
 //!
 //! Each type is a plain pointer to C. In Rust, nothing but a call from C makes a value of it, so
 //! what the header asks the caller for is true of each value, and the functions that C calls can be
-//! safe code. [`Out`], [`In`] and [`Text`] live no longer than the call that they came with.
+//! safe code. Those with a lifetime live no longer than the call that they came with.
+//!
+//! A pointer and the length that belongs to it are two parameters of C. In Rust they have the same
+//! lifetime `'a`, which is no other parameter's: so a length is only ever used for its own pointer.
+//! Both are used up when they are put together.
 //!
 //! This file has unsafe code so that the functions with these parameters need none.
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::str::Utf8Error;
 
 use ums::Builder;
@@ -67,14 +72,48 @@ impl<'a, T> Out<'a, T> {
     }
 }
 
-impl Out<'_, u8> {
-    /// Stores a value of another type, in a place of exactly its size.
+/// The place for a result whose size comes with it: NULL, or as many bytes as the [`Count`] of the
+/// same lifetime says, which may be written during the call.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Place<'a>(*mut c_void, Own<'a>);
+
+impl<'a> Place<'a> {
+    /// Returns it with its size.
+    pub fn of(self, size: Count<'a>) -> SizedOut<'a> {
+        SizedOut { start: self.0, size: size.number(), place: PhantomData }
+    }
+}
+
+/// A place for a result, and its size; NULL has a size too.
+#[derive(Debug)]
+pub struct SizedOut<'a> {
+    start: *mut c_void,
+    size: usize,
+    place: Own<'a>,
+}
+
+impl SizedOut<'_> {
+    /// Returns true if the caller wants no result.
+    pub fn is_null(&self) -> bool {
+        self.start.is_null()
+    }
+
+    /// Returns its size in bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Stores the value, unless the pointer is NULL.
     ///
     /// # Panics
-    /// If the place has another size.
-    pub fn put_sized<U: Copy>(&mut self, value: U, bytes: &Count) {
-        assert_eq!(bytes.number(), size_of::<U>());
-        Out::<U>(self.0.cast(), PhantomData).put(value);
+    /// If the value has another size.
+    pub fn put<T: Copy>(&mut self, value: T) {
+        assert_eq!(self.size, size_of::<T>());
+        if !self.start.is_null() {
+            // SAFETY: C Caller: that many bytes may be written.
+            unsafe { self.start.cast::<T>().write_unaligned(value) };
+        }
     }
 }
 
@@ -97,9 +136,16 @@ impl<T> In<'_, T> {
         // SAFETY: C Caller: a `T` is there, for the time of the call.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
+}
 
-    /// Returns the bytes of a structure whose first field is its size, which is at most `max`; none
-    /// for NULL.
+/// A structure whose first field is its size in bytes: NULL, or as many bytes as that field says,
+/// which may be read during the call. `T` is the structure as it is known here.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Record<'a, T>(*const T, PhantomData<&'a T>);
+
+impl<T> Record<'_, T> {
+    /// Returns its bytes, which are at most `max`; none for NULL.
     ///
     /// # Errors
     /// A size that cannot be right.
@@ -118,17 +164,23 @@ impl<T> In<'_, T> {
 }
 
 #[cfg(test)]
-impl<'a, T> In<'a, T> {
+impl<'a, T> Record<'a, T> {
     /// A structure whose size is its first word, which is not larger than the words.
-    pub(crate) fn of_words(words: &'a [usize]) -> In<'a, T> {
+    pub(crate) fn of_words(words: &'a [usize]) -> Record<'a, T> {
         assert!(words[0] <= size_of_val(words));
-        In(words.as_ptr().cast(), PhantomData)
+        Record(words.as_ptr().cast(), PhantomData)
     }
 }
 
-impl<T> In<'_, T> {
-    /// Returns the array of as many values as came with it; none for NULL, and for more than `max`.
-    pub fn slice(&self, count: &Count, max: usize) -> &[T] {
+/// An array whose length comes with it: NULL, or as many values as the [`Count`] of the same
+/// lifetime says, which may be read during the call.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Array<'a, T>(*const T, PhantomData<&'a T>, Own<'a>);
+
+impl<'a, T> Array<'a, T> {
+    /// Returns its values; none for NULL, and for more than `max`.
+    pub fn of(self, count: Count<'a>, max: usize) -> &'a [T] {
         if self.0.is_null() || count.number() > max {
             return &[];
         }
@@ -137,17 +189,20 @@ impl<T> In<'_, T> {
     }
 }
 
-/// The number of values of an array, or of bytes of a place, that came in the same call.
+/// The number of values of the [`Array`], or of bytes of the [`Place`], of the same lifetime.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Count(u32);
+pub struct Count<'a>(u32, Own<'a>);
 
-impl Count {
+impl Count<'_> {
     /// Returns it.
     pub fn number(&self) -> usize {
         self.0 as usize
     }
 }
+
+/// A lifetime that is converted to no other one.
+type Own<'a> = PhantomData<Cell<&'a ()>>;
 
 /// A string: NULL, or bytes that end with a zero, for the time of the call.
 #[repr(transparent)]
@@ -203,10 +258,21 @@ impl Descriptor {
         self.0
     }
 
-    /// Returns it for a request, which may last longer than the call; `None` for a negative number.
-    pub fn lend(&self) -> Option<BorrowedFd<'static>> {
-        // SAFETY: C Caller: the descriptor stays open until the request has ended.
-        (self.0 >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.0) })
+    /// Gives it to a request; `None` for a negative number.
+    pub fn lend(self) -> Option<LentDescriptor> {
+        (self.0 >= 0).then_some(LentDescriptor(self))
+    }
+}
+
+/// A descriptor that is open: it belongs to a request, and is dropped when that has ended.
+#[derive(Debug)]
+pub struct LentDescriptor(Descriptor);
+
+impl AsFd for LentDescriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: C Caller: it stays open until the request has ended; `lend` has checked that it
+        // is not negative.
+        unsafe { BorrowedFd::borrow_raw(self.0.0) }
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Types of parameters in the sources, and the C types that replace them.
 const PLAIN: [(&str, &str); 9] = [
     ("Out<", "*mut "),
-    ("In<", "*const "),
+    ("Record<", "*const "),
     ("ConstHandle<", "*const "),
     ("Handle<", "*mut "),
     ("Text<'_>", "*const c_char"),

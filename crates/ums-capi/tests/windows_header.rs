@@ -80,9 +80,10 @@ fn rust_width(declared: &str) -> usize {
         "!" | "" => 0,
         "usize" | "u64" | "HANDLE" | "ThreadStart" | "InitOnceCallback" | "FlsCallback" => 8,
         "Argument" | "Value" | "Block" | "ContextPointer" | "ListPointer" | "Attributes<'_>" => 8,
-        "Count" => 4,
+        "Count<'a>" => 4,
+        "Place<'a>" => 8,
         kind if kind.starts_with(['*', '&']) => 8,
-        kind if ["Out<", "In<"].iter().any(|pointer| kind.starts_with(pointer)) => 8,
+        kind if ["Out<", "In<", "Array<"].iter().any(|pointer| kind.starts_with(pointer)) => 8,
         other => panic!("how wide is `{other}`?"),
     }
 }
@@ -108,6 +109,7 @@ fn defined() -> BTreeMap<String, Shape> {
         for piece in text.split("#[unsafe(no_mangle)]").skip(1) {
             let (_, rest) = piece.split_once(" fn ").expect("a function");
             let (name, rest) = rest.split_once('(').expect("parameters");
+            let name = name.trim_end_matches("<'a>");
             let (list, rest) = inside(rest);
             let result = rest.split('{').next().expect("a body").trim();
             let mut shape = vec![rust_width(result.trim_start_matches("-> "))];

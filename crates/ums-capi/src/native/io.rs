@@ -108,7 +108,7 @@ enum What {
 }
 
 impl What {
-    fn request(self, fd: &Descriptor, told: impl Told) -> Result<Request, Fault> {
+    fn request(self, fd: Descriptor, told: impl Told) -> Result<Request, Fault> {
         let negative = || Fault::new(libc::EBADF, "a negative descriptor");
         let fd = fd.lend().ok_or_else(negative)?;
         let bytes = |n: usize| n as i64;
@@ -180,7 +180,7 @@ unsafe fn address(from: *const sockaddr, len: socklen_t) -> Result<Vec<u8>, Faul
 
 /// Submits a request. Stores a pointer to it in `pending`, or NULL if it has completed.
 fn submit(
-    fd: &Descriptor,
+    fd: Descriptor,
     what: Result<What, Fault>,
     (routine, arg): (ums_routine, Argument),
     mut pending: Out<'_, Handle<ums_pending>>,
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn ums_submit_read(
 ) -> c_int {
     // SAFETY: C Caller: the buffer is lent until the routine is called.
     let what = unsafe { lent(buffer, len) }.map(|buffer| What::Read(buffer, offset));
-    submit(&fd, what, (routine, arg), pending)
+    submit(fd, what, (routine, arg), pending)
 }
 
 /// As ums_submit_read, but writes the bytes of the buffer.
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn ums_submit_write(
 ) -> c_int {
     // SAFETY: C Caller: the buffer is lent until the routine is called.
     let what = unsafe { lent(buffer.cast_mut(), len) }.map(|buffer| What::Write(buffer, offset));
-    submit(&fd, what, (routine, arg), pending)
+    submit(fd, what, (routine, arg), pending)
 }
 
 /// As ums_submit_read, into several buffers one after another. The array may be freed; the buffers
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn ums_submit_readv(
 ) -> c_int {
     // SAFETY: C Caller: what the header says of these.
     let what = unsafe { lent_all(iov, count) }.map(|parts| What::Scatter(parts, offset));
-    submit(&fd, what, (routine, arg), pending)
+    submit(fd, what, (routine, arg), pending)
 }
 
 /// As ums_submit_write, from several buffers one after another. The array may be freed; the buffers
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn ums_submit_writev(
 ) -> c_int {
     // SAFETY: C Caller: what the header says of these.
     let what = unsafe { lent_all(iov, count) }.map(|parts| What::Gather(parts, offset));
-    submit(&fd, what, (routine, arg), pending)
+    submit(fd, what, (routine, arg), pending)
 }
 
 /// As ums_submit_read, but waits until what was written is on the disk; with `metadata` also what
@@ -274,7 +274,7 @@ pub extern "C" fn ums_submit_sync(
     arg: Argument,
     pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    submit(&fd, Ok(What::Sync { metadata }), (routine, arg), pending)
+    submit(fd, Ok(What::Sync { metadata }), (routine, arg), pending)
 }
 
 /// As ums_submit_read, for one connection. The result is its descriptor, in non-blocking mode.
@@ -285,7 +285,7 @@ pub extern "C" fn ums_submit_accept(
     arg: Argument,
     pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    submit(&fd, Ok(What::Accept), (routine, arg), pending)
+    submit(fd, Ok(What::Accept), (routine, arg), pending)
 }
 
 /// As ums_submit_read, to connect a socket. The address is copied.
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn ums_submit_connect(
 ) -> c_int {
     // SAFETY: C Caller: what the header says of these.
     let what = unsafe { address(addr, len) }.map(What::Connect);
-    submit(&fd, what, (routine, arg), pending)
+    submit(fd, what, (routine, arg), pending)
 }
 
 /// Asks for the end of the request. Its routine is called nevertheless, with -ECANCELED or with the
@@ -365,14 +365,14 @@ impl Told for Arc<Shared> {
 }
 
 /// Submits the operation and waits for it.
-fn wait(fd: &Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
+fn wait(fd: Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
     let mut result = 0;
     let code = guard(|| {
         let what = what?;
         // A wait that is refused later would leave the kernel with the caller's buffer.
         ums::worker::assert_may_wait();
         if !ums::worker::is_worker() && timeout_ns != UMS_FOREVER {
-            poll(fd, &what, timeout_ns)?;
+            poll(&fd, &what, timeout_ns)?;
         }
         let shared = Shared::new();
         let pending = what.request(fd, shared.clone())?.submit();
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn ums_read(
 ) -> i64 {
     // SAFETY: C Caller: the buffer is lent for the time of the call.
     let buffer = unsafe { lent(buffer, len) };
-    wait(&fd, buffer.map(|buffer| What::Read(buffer, offset)), timeout_ns)
+    wait(fd, buffer.map(|buffer| What::Read(buffer, offset)), timeout_ns)
 }
 
 /// Writes, and waits for it; other workers run meanwhile. Returns the number of bytes.
@@ -433,13 +433,13 @@ pub unsafe extern "C" fn ums_write(
 ) -> i64 {
     // SAFETY: C Caller: the buffer is lent for the time of the call.
     let buffer = unsafe { lent(buffer.cast_mut(), len) };
-    wait(&fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
+    wait(fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
 }
 
 /// Accepts one connection, and waits for it. Returns its descriptor, in non-blocking mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_accept(fd: Descriptor, timeout_ns: u64) -> c_int {
-    wait(&fd, Ok(What::Accept), timeout_ns) as c_int
+    wait(fd, Ok(What::Accept), timeout_ns) as c_int
 }
 
 /// Connects a socket in non-blocking mode, and waits for it.
@@ -451,5 +451,5 @@ pub unsafe extern "C" fn ums_connect(
     timeout_ns: u64,
 ) -> c_int {
     // SAFETY: C Caller: what the header says of these.
-    wait(&fd, unsafe { address(addr, len) }.map(What::Connect), timeout_ns) as c_int
+    wait(fd, unsafe { address(addr, len) }.map(What::Connect), timeout_ns) as c_int
 }

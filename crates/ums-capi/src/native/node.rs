@@ -11,7 +11,7 @@ use super::fault::{Fault, answer, guard};
 use super::object::{self, ConstHandle, Handle, Ref, objects};
 use super::options::{span, ums_options};
 use super::task::{Call, UMS_FOREVER, give, ums_function, ums_task};
-use crate::caller::{Argument, In, Out, Text};
+use crate::caller::{Argument, Out, Record, Text};
 
 /// A process's set of schedulers.
 pub struct ums_node {
@@ -54,7 +54,7 @@ fn not_on_a_worker(what: &str) -> Result<(), Fault> {
 /// Builds a node and starts its schedulers. If `options` is NULL, all options have their defaults.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_new(
-    options: In<'_, ums_options>,
+    options: Record<'_, ums_options>,
     mut node: Out<'_, Handle<ums_node>>,
 ) -> c_int {
     guard(|| {

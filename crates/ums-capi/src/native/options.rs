@@ -11,7 +11,7 @@ use ums::node::{IoChoice, Placement};
 use ums::{Builder, Node};
 
 use super::fault::Fault;
-use crate::caller::{self, In};
+use crate::caller::{self, Record};
 
 /// Workers are threads: any code may run on them.
 pub const UMS_WORKERS_THREAD: u32 = 0;
@@ -92,9 +92,8 @@ pub struct ums_options {
 }
 
 impl ums_options {
-    /// Reads the caller's options, whatever the size of the caller's structure. NULL means all
-    /// defaults.
-    pub fn read(from: &In<'_, ums_options>) -> Result<ums_options, Fault> {
+    /// Reads the caller's options, whatever the size of its structure; NULL means all defaults.
+    pub fn read(from: &Record<'_, ums_options>) -> Result<ums_options, Fault> {
         let theirs = from.bytes(4096).map_err(|size| {
             let text = format!("ums_options.size is {size}: set it to sizeof(ums_options)");
             Fault::new(libc::EINVAL, text)
@@ -206,7 +205,7 @@ mod tests {
         words[0] = 2 * size_of::<usize>();
         words[1] = 3;
         words[2] = 99;
-        let read = |words: &[usize; 40]| ums_options::read(&In::of_words(words));
+        let read = |words: &[usize; 40]| ums_options::read(&Record::of_words(words));
         let options = read(&words).unwrap();
         assert_eq!((options.schedulers, options.max_workers), (3, 0));
         words[0] = size_of_val(&words);

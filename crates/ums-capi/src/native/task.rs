@@ -56,8 +56,6 @@ pub struct Task {
     request: u64,
 }
 
-impl Task {}
-
 /// Gives the task to the caller, or detaches it if the caller does not ask for it.
 pub(super) fn give(handle: JoinHandle<Argument>, mut out: Out<'_, Handle<ums_task>>) {
     if out.is_null() {

@@ -15,8 +15,8 @@ use super::error::{
 use super::handle::{self, CURRENT_PROCESS, HANDLE, Use};
 use super::pthread::this_thread;
 use super::system::{eventfd, poll, signal, take};
-use super::waitable::{Event, KernelObject, Mutex, Semaphore};
-use crate::caller::{Count, In, Out};
+use super::waitable::{Event, Mutex, Object, Semaphore};
+use crate::caller::{Array, Count, Out};
 
 /// The wait ended because an object was signalled. The object's index is added to this value.
 pub const WAIT_OBJECT_0: u32 = 0;
@@ -184,13 +184,13 @@ pub extern "C" fn WaitForSingleObjectEx(object: HANDLE, ms: u32, _alertable: BOO
 
 /// Waits for one of several objects, or for all of them.
 #[unsafe(no_mangle)]
-pub extern "C" fn WaitForMultipleObjects(
-    count: Count,
-    handles: In<'_, HANDLE>,
+pub extern "C" fn WaitForMultipleObjects<'a>(
+    count: Count<'a>,
+    handles: Array<'a, HANDLE>,
     all: BOOL,
     ms: u32,
 ) -> u32 {
-    wait_for(handles.slice(&count, MAXIMUM_WAIT_OBJECTS), all != 0, ms)
+    wait_for(handles.of(count, MAXIMUM_WAIT_OBJECTS), all != 0, ms)
 }
 
 fn wait_for(handles: &[HANDLE], all: bool, ms: u32) -> u32 {
@@ -221,9 +221,9 @@ fn wait_for(handles: &[HANDLE], all: bool, ms: u32) -> u32 {
 
 /// Like `WaitForMultipleObjects`.
 #[unsafe(no_mangle)]
-pub extern "C" fn WaitForMultipleObjectsEx(
-    count: Count,
-    handles: In<'_, HANDLE>,
+pub extern "C" fn WaitForMultipleObjectsEx<'a>(
+    count: Count<'a>,
+    handles: Array<'a, HANDLE>,
     all: BOOL,
     ms: u32,
     _alertable: BOOL,

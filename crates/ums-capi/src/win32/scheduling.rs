@@ -17,7 +17,7 @@ use super::object::INFINITE;
 use super::pthread::this_thread;
 use super::waitable::KernelObject;
 use super::worker::{ContextPointer, Found, ListPointer, UMS_VERSION};
-use crate::caller::{Count, In, Out};
+use crate::caller::{Array, Count, Out, Place};
 
 /// `UMS_SYSTEM_THREAD_INFORMATION`.
 #[repr(C)]
@@ -154,13 +154,14 @@ fn counts(found: Found<'_>) -> Counts {
 
 /// Queries a worker. The length must be exactly that of the result.
 #[unsafe(no_mangle)]
-pub extern "C" fn QueryUmsThreadInformation(
+pub extern "C" fn QueryUmsThreadInformation<'a>(
     pointer: ContextPointer,
     class: u32,
-    mut buffer: Out<'_, u8>,
-    length: Count,
+    buffer: Place<'a>,
+    length: Count<'a>,
     mut returned: Out<'_, u32>,
 ) -> BOOL {
+    let mut buffer = buffer.of(length);
     let mut query = || {
         returned.put(0);
         let found = pointer.find_or_own()?;
@@ -171,18 +172,18 @@ pub extern "C" fn QueryUmsThreadInformation(
             PRIORITY | AFFINITY => return Err(ERROR_NOT_SUPPORTED),
             _ => return Err(ERROR_INVALID_PARAMETER),
         };
-        if length.number() != size {
+        if buffer.size() != size {
             return Err(ERROR_BAD_LENGTH);
         }
         if buffer.is_null() {
             return Err(ERROR_INVALID_PARAMETER);
         }
         match class {
-            USER_CONTEXT => buffer.put_sized(found.user_context(), &length),
-            TEB => buffer.put_sized(found.teb(), &length),
-            COUNTS => buffer.put_sized(counts(found), &length),
-            IS_SUSPENDED => buffer.put_sized(u8::from(found.is_suspended()), &length),
-            _ => buffer.put_sized(u8::from(found.is_terminated()), &length),
+            USER_CONTEXT => buffer.put(found.user_context()),
+            TEB => buffer.put(found.teb()),
+            COUNTS => buffer.put(counts(found)),
+            IS_SUSPENDED => buffer.put(u8::from(found.is_suspended())),
+            _ => buffer.put(u8::from(found.is_terminated())),
         }
         returned.put(size as u32);
         Ok(())
@@ -192,19 +193,20 @@ pub extern "C" fn QueryUmsThreadInformation(
 
 /// Sets a worker's user context, which is the only information that can be set.
 #[unsafe(no_mangle)]
-pub extern "C" fn SetUmsThreadInformation(
+pub extern "C" fn SetUmsThreadInformation<'a>(
     pointer: ContextPointer,
     class: u32,
-    buffer: In<'_, usize>,
-    length: u32,
+    buffer: Array<'a, u8>,
+    length: Count<'a>,
 ) -> BOOL {
     let set = || {
         let found = pointer.find_or_own()?;
         match class {
-            USER_CONTEXT if length as usize != size_of::<usize>() => Err(ERROR_BAD_LENGTH),
-            // The length shows that the buffer is such a word.
+            USER_CONTEXT if length.number() != size_of::<usize>() => Err(ERROR_BAD_LENGTH),
             USER_CONTEXT => {
-                found.set_user_context(buffer.read().ok_or(ERROR_INVALID_PARAMETER)?);
+                let word = buffer.of(length, size_of::<usize>()).first_chunk();
+                let word = word.copied().ok_or(ERROR_INVALID_PARAMETER)?;
+                found.set_user_context(usize::from_ne_bytes(word));
                 Ok(())
             }
             PRIORITY | AFFINITY | TEB | IS_SUSPENDED | IS_TERMINATED | COUNTS => {

@@ -9,7 +9,9 @@
 //! one that was never popped, for about a million changes.
 //!
 //! Header and entries belong to the program, are aligned to 16 bytes, and an entry's memory stays
-//! readable as long as a pop is possible. Unsafe code only to follow the word to the first entry.
+//! readable as long as a pop is possible. An entry that has been pushed may be popped and freed by
+//! another thread before the push returns, so an entry is a bare pointer here, and no reference to
+//! it lives longer than one access. Unsafe code only for these accesses.
 
 #![allow(unsafe_code)]
 
@@ -49,11 +51,12 @@ pub extern "C" fn InitializeSListHead(mut list: Out<'_, Header>) {
 
 /// Pushes an entry, and returns the one that was first.
 #[unsafe(no_mangle)]
-pub extern "C" fn InterlockedPushEntrySList(list: &Header, entry: &Entry) -> *mut Entry {
+pub unsafe extern "C" fn InterlockedPushEntrySList(list: &Header, entry: *mut Entry) -> *mut Entry {
     let mut before = list.word.load(Ordering::Relaxed);
     loop {
-        entry.next.store(first(before), Ordering::Relaxed);
-        let to = word(std::ptr::from_ref(entry).cast_mut(), before);
+        // SAFETY: C Caller: the entry is the caller's until it has been pushed.
+        unsafe { (*entry).next.store(first(before), Ordering::Relaxed) };
+        let to = word(entry, before);
         match list.word.compare_exchange_weak(before, to, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => break,
             Err(now) => before = now,
@@ -74,7 +77,7 @@ pub extern "C" fn InterlockedPopEntrySList(list: &Header) -> *mut Entry {
         }
         // SAFETY: C Caller: readable even if another thread popped it meanwhile; then the swap
         // fails.
-        let next = unsafe { &*entry }.next.load(Ordering::Relaxed);
+        let next = unsafe { (*entry).next.load(Ordering::Relaxed) };
         let to = word(next, before);
         match list.word.compare_exchange_weak(before, to, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
