@@ -15,7 +15,7 @@ use super::error::{
 use super::handle::{self, CURRENT_PROCESS, HANDLE, Use};
 use super::pthread::this_thread;
 use super::system::{eventfd, poll, signal, take};
-use super::waitable::{Event, Mutex, Object, Semaphore};
+use super::waitable::{Event, KernelObject, Mutex, Semaphore};
 use crate::caller::{Array, Count, Out};
 
 /// The wait ended because an object was signalled. The object's index is added to this value.

@@ -10,8 +10,9 @@
 //! caller cannot choose less, because the type promises a valid `&'static T` to safe code. On
 //! x86-64 both are plain moves.
 //!
-//! What this file does not do: words with a mark in their low bits, and the accesses that a model
-//! looks at (`os/atomic.rs`).
+//! An [`AtomicMarkedRef`] has a mark beside the reference, in the lowest bit of one word.
+//!
+//! What this file does not do: the accesses that a model looks at (`os/atomic.rs`).
 
 #![allow(unsafe_code)]
 
@@ -54,6 +55,97 @@ impl<T> AtomicRef<T> {
     pub fn clear_if(&self, it: &'static T) -> bool {
         let it = pointer(Some(it));
         self.at.compare_exchange(it, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// A reference that may be null, with a mark in its lowest bit.
+#[derive(Debug)]
+pub struct MarkedRef<T: 'static>(*mut T);
+
+impl<T> Clone for MarkedRef<T> {
+    fn clone(&self) -> MarkedRef<T> {
+        *self
+    }
+}
+
+impl<T> Copy for MarkedRef<T> {}
+
+impl<T> MarkedRef<T> {
+    const MARK: usize = 1;
+    /// Null, without a mark.
+    pub const NULL: MarkedRef<T> = MarkedRef(null_mut());
+
+    /// Refers to this, without a mark.
+    #[inline]
+    pub fn of(it: &'static T) -> MarkedRef<T> {
+        const { assert!(align_of::<T>() > MarkedRef::<T>::MARK) };
+        MarkedRef(from_ref(it).cast_mut())
+    }
+
+    /// Returns the same reference with the mark.
+    #[inline]
+    pub fn marked(self) -> MarkedRef<T> {
+        MarkedRef(self.0.map_addr(|addr| addr | Self::MARK))
+    }
+
+    /// Returns whether it has the mark.
+    #[inline]
+    pub fn is_marked(self) -> bool {
+        self.0.addr() & Self::MARK != 0
+    }
+
+    /// Returns whether it is null and has no mark.
+    #[inline]
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Returns what it refers to.
+    #[inline]
+    pub fn get(self) -> Option<&'static T> {
+        let it = self.0.map_addr(|addr| addr & !Self::MARK);
+        // SAFETY: Type Stable: null, or from a `&'static T`, whose making is visible, because the
+        // word was stored with release and loaded with acquire.
+        unsafe { it.as_ref() }
+    }
+}
+
+/// A [`MarkedRef`] that threads share. As in [`AtomicRef`], a store releases and a load acquires.
+#[derive(Debug)]
+pub struct AtomicMarkedRef<T: 'static> {
+    at: AtomicPtr<T>,
+    to: PhantomData<&'static T>,
+}
+
+impl<T> AtomicMarkedRef<T> {
+    /// Makes one that is null.
+    pub const fn new() -> AtomicMarkedRef<T> {
+        AtomicMarkedRef { at: AtomicPtr::new(null_mut()), to: PhantomData }
+    }
+
+    /// Returns its value.
+    #[inline]
+    pub fn load(&self) -> MarkedRef<T> {
+        MarkedRef(self.at.load(Ordering::Acquire))
+    }
+
+    /// Sets its value.
+    #[inline]
+    pub fn store(&self, to: MarkedRef<T>) {
+        self.at.store(to.0, Ordering::Release);
+    }
+
+    /// Sets its value to `to` if it is `from`; returns the value otherwise.
+    #[inline]
+    pub fn compare_exchange(
+        &self,
+        from: MarkedRef<T>,
+        to: MarkedRef<T>,
+    ) -> Result<(), MarkedRef<T>> {
+        self.at
+            .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+            .map_err(MarkedRef)
     }
 }
 

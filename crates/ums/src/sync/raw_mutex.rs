@@ -17,39 +17,20 @@
 //! owner, so from then on the owner's swap to null fails and the owner takes the short lock, where
 //! it finds the ticket, which was queued before the short lock was released. A failed waiter leaves
 //! WAITERS as it is; the next unlock finds the queue empty and frees the mutex.
-//!
-//! Named invariant: **Type Stable** of `wait`: a pointer to a waiter stays valid forever.
 
-#![allow(unsafe_code)]
-
-use std::ptr::{from_ref, null_mut};
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
 use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
 use super::traced;
 use crate::current;
+use crate::os::atomic_ref::{AtomicMarkedRef, MarkedRef};
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, Waiter};
 
-const WAITERS: usize = 1;
-
-fn has_waiters(word: *mut Waiter) -> bool {
-    word.addr() & WAITERS != 0
-}
-
-fn with_waiters(word: *mut Waiter) -> *mut Waiter {
-    word.map_addr(|addr| addr | WAITERS)
-}
-
-/// Returns the waiter that a word names.
-fn owner(word: *mut Waiter) -> Option<&'static Waiter> {
-    let waiter = word.map_addr(|addr| addr & !WAITERS);
-    // SAFETY: Type Stable: the word is null or was made from a `&'static Waiter`.
-    unsafe { waiter.as_ref() }
-}
+/// The owner's waiter; the mark is WAITERS.
+type Word = MarkedRef<Waiter>;
 
 /// A mutex without data, first come first served, for code that builds a lock of its own.
 ///
@@ -61,13 +42,13 @@ fn owner(word: *mut Waiter) -> Option<&'static Waiter> {
 /// ```
 pub struct RawMutex {
     /// See the table above.
-    word: AtomicPtr<Waiter>,
+    word: AtomicMarkedRef<Waiter>,
     queue: ShortLock<WaitQueue>,
 }
 
 impl Owned for RawMutex {
     fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
-        let owner = owner(self.word.load(Ordering::Relaxed));
+        let owner = self.word.load().get();
         owner.map(Owner::Waiter).into_iter().for_each(tell);
     }
 }
@@ -75,7 +56,7 @@ impl Owned for RawMutex {
 impl RawMutex {
     /// Creates an unlocked mutex.
     pub const fn new() -> RawMutex {
-        RawMutex { word: AtomicPtr::new(null_mut()), queue: ShortLock::new(WaitQueue::new()) }
+        RawMutex { word: AtomicMarkedRef::new(), queue: ShortLock::new(WaitQueue::new()) }
     }
 
     /// Locks the mutex if it is free, and returns whether it did. Never waits.
@@ -133,29 +114,26 @@ impl RawMutex {
     #[inline]
     pub fn unlock(&self) {
         traced::left(self);
-        let word = self.word.load(Ordering::Relaxed);
-        let free =
-            || self.word.compare_exchange(word, null_mut(), Ordering::Release, Ordering::Relaxed);
-        if has_waiters(word) || free().is_err() {
+        let word = self.word.load();
+        let free = || self.word.compare_exchange(word, Word::NULL);
+        if word.is_marked() || free().is_err() {
             self.unlock_slow();
         }
     }
 
     /// Returns whether the mutex was locked at some moment during the call.
     pub fn is_locked(&self) -> bool {
-        !self.word.load(Ordering::Relaxed).is_null()
+        !self.word.load().is_null()
     }
 
     /// Returns whether the caller owns the mutex.
     pub fn is_mine(&self) -> bool {
-        owner(self.word.load(Ordering::Relaxed)).is_some_and(|o| std::ptr::eq(o, current::waiter()))
+        self.word.load().get().is_some_and(|o| std::ptr::eq(o, current::waiter()))
     }
 
     #[inline]
     fn try_lock_as(&self, me: &'static Waiter) -> bool {
-        let word = from_ref(me).cast_mut();
-        let swap =
-            self.word.compare_exchange(null_mut(), word, Ordering::Acquire, Ordering::Relaxed);
+        let swap = self.word.compare_exchange(Word::NULL, Word::of(me));
         if swap.is_ok() {
             traced::taken(self, me);
         }
@@ -170,7 +148,7 @@ impl RawMutex {
         patience: Patience,
         as_victim: AsVictim,
     ) -> Result<(), WaitError> {
-        let is_mine = owner(self.word.load(Ordering::Relaxed)).is_some_and(|o| std::ptr::eq(o, me));
+        let is_mine = self.word.load().get().is_some_and(|o| std::ptr::eq(o, me));
         assert!(
             !(is_mine && matches!(patience, Patience::Endless)),
             "this worker locks a mutex that it holds already: it would wait for itself"
@@ -181,7 +159,7 @@ impl RawMutex {
             traced::taken(self, me);
             return Ok(());
         };
-        let holder = owner(word);
+        let holder = word.get();
         let asked = me.will_wait_for(self, as_victim);
         let ticket = waiter.begin(patience.what(reason, self).blocked_by(holder));
         queue.push(ticket, ());
@@ -197,17 +175,14 @@ impl RawMutex {
 
     /// Called under the short lock. Returns `None` if the mutex was free and is now the caller's.
     /// Otherwise returns the word, whose owner must now take the short lock when it unlocks.
-    fn take_or_announce(&self, me: &'static Waiter) -> Option<*mut Waiter> {
-        let mut word = self.word.load(Ordering::Relaxed);
-        while !has_waiters(word) {
-            let (to, order) = if word.is_null() {
-                (from_ref(me).cast_mut(), Ordering::Acquire)
-            } else {
-                (with_waiters(word), Ordering::Relaxed)
-            };
-            match self.word.compare_exchange(word, to, order, Ordering::Relaxed) {
-                Ok(null) if null.is_null() => return None,
-                Ok(_) => return Some(to),
+    fn take_or_announce(&self, me: &'static Waiter) -> Option<Word> {
+        let mut word = self.word.load();
+        while !word.is_marked() {
+            let free = word.is_null();
+            let to = if free { Word::of(me) } else { word.marked() };
+            match self.word.compare_exchange(word, to) {
+                Ok(()) if free => return None,
+                Ok(()) => return Some(to),
                 Err(now) => word = now,
             }
         }
@@ -219,11 +194,11 @@ impl RawMutex {
         let mut queue = self.queue.lock();
         let next = queue.grant_one();
         let word = match &next {
-            Some(claimed) if queue.is_empty() => from_ref(claimed.waiter).cast_mut(),
-            Some(claimed) => with_waiters(from_ref(claimed.waiter).cast_mut()),
-            None => null_mut(),
+            Some(claimed) if queue.is_empty() => Word::of(claimed.waiter),
+            Some(claimed) => Word::of(claimed.waiter).marked(),
+            None => Word::NULL,
         };
-        self.word.store(word, Ordering::Release);
+        self.word.store(word);
         drop(queue);
         next.into_iter().for_each(current::ready);
     }
@@ -249,20 +224,20 @@ mod tests {
     #[test]
     fn the_word_takes_each_row_of_its_table() {
         let m = RawMutex::new();
-        let word = || m.word.load(Ordering::Relaxed);
+        let word = || m.word.load();
         assert!(word().is_null());
         assert!(m.try_lock());
-        assert!(std::ptr::eq(owner(word()).unwrap(), current::waiter()));
+        assert!(std::ptr::eq(word().get().unwrap(), current::waiter()));
         assert!(!m.try_lock());
         std::thread::scope(|s| {
             s.spawn(|| {
                 m.lock(WaitReason::MUTEX);
-                assert!(std::ptr::eq(owner(word()).unwrap(), current::waiter()));
-                assert!(!has_waiters(word()), "no ticket is left in the queue");
+                assert!(std::ptr::eq(word().get().unwrap(), current::waiter()));
+                assert!(!word().is_marked(), "no ticket is left in the queue");
                 m.unlock();
             });
             until(|| m.waiting() == 1);
-            assert!(has_waiters(word()));
+            assert!(word().is_marked());
             m.unlock();
         });
         assert!(word().is_null());
@@ -285,7 +260,7 @@ mod tests {
     fn a_waiter_names_its_blocker_b22() {
         let m = RawMutex::new();
         m.lock(WaitReason::MUTEX);
-        let me = from_ref(current::waiter());
+        let me = std::ptr::from_ref(current::waiter());
         std::thread::scope(|s| {
             let (tell, told) = std::sync::mpsc::channel();
             let m = &m;
@@ -297,8 +272,8 @@ mod tests {
             let waiter = told.recv().unwrap();
             until(|| m.waiting() == 1);
             assert!(waiter.blocker().is_some_and(|blocker| std::ptr::eq(blocker, me)));
-            let resource = waiter.resource.load(Ordering::Relaxed);
-            assert_eq!(resource, from_ref(m).addr() as u64);
+            let resource = waiter.resource.load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(resource, std::ptr::from_ref(m).addr() as u64);
             m.unlock();
         });
     }

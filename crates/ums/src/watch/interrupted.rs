@@ -154,7 +154,7 @@ fn again_with_any_arguments(number: i64) -> Option<Again> {
 impl Interrupted {
     /// Finds the call in the frame of a handler, by the rules at the head of this file. `seen` is
     /// the call in which the thread was seen blocked.
-    pub fn find(frame: &SignalFrame<'_>, seen: Option<Seen>) -> Option<Interrupted> {
+    pub fn find(frame: &SignalFrame<'_>, seen: Option<BlockedCall>) -> Option<Interrupted> {
         let (is_next, told) = (is_call_next(frame), number_before(frame));
         let pc = frame.pc();
         let get = |register| frame.register(register);
@@ -277,7 +277,7 @@ fn number_before(frame: &SignalFrame<'_>) -> Option<i64> {
 /// On other processors no thread is hosted.
 #[cfg(not(target_arch = "x86_64"))]
 impl Interrupted {
-    pub fn find(_: &SignalFrame<'_>, _: Option<Seen>) -> Option<Interrupted> {
+    pub fn find(_: &SignalFrame<'_>, _: Option<BlockedCall>) -> Option<Interrupted> {
         None
     }
 

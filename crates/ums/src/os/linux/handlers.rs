@@ -4,10 +4,11 @@
 //!   kernel --> enter --SignalFrame--> Handler::handle --pass_on--> the handler there before
 //! ```
 //!
-//! A [`SignalFrame`] is what the kernel handed to the handler. Only `enter` makes one, so it is safe to
-//! read and change it, and to pass it on. It has no references into that memory, only pointers:
-//! the C library's `ucontext_t` is larger than the kernel's, so it ends in memory that is something
-//! else, such as the `siginfo_t`. Each access is to one field that the kernel has written.
+//! A [`SignalFrame`] is what the kernel handed to the handler. Only `enter` makes one, so it is
+//! safe to read and change it, and to pass it on. It has no references into that memory, only
+//! pointers: the C library's `ucontext_t` is larger than the kernel's, so it ends in memory that is
+//! something else, such as the `siginfo_t`. Each access is to one field that the kernel has
+//! written.
 //!
 //! Named invariant **Signal**: what a [`Handler`] does is async-signal-safe. `enter` keeps `errno`,
 //! unless the handler says that it leaves `errno` alone.
@@ -51,7 +52,11 @@ impl SignalFrame<'_> {
     /// *Signal*: these are what the kernel handed to a handler with `SA_SIGINFO`, for as long as
     /// the frame lives, and only this frame is used to access them. The thread continues at the
     /// program counter that they name.
-    pub unsafe fn of<'a>(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> SignalFrame<'a> {
+    pub unsafe fn of<'a>(
+        signal: c_int,
+        info: *mut siginfo_t,
+        context: *mut c_void,
+    ) -> SignalFrame<'a> {
         let context = context.cast::<ucontext_t>();
         let mut frame = SignalFrame { signal, info, context, pc: 0, of: PhantomData };
         frame.pc = frame.pc_now();

@@ -189,7 +189,7 @@ unsafe impl Handler for Sampler {
     }
 }
 
-fn copy(raw: &mut Raw, frame: &Frame<'_>) {
+fn copy(raw: &mut Raw, frame: &SignalFrame<'_>) {
     raw.regs = registers(frame);
     let sp = raw.regs[SP] as usize;
     let (low, top) = BOUNDS.get();
@@ -231,7 +231,7 @@ pub use x86_64::{FRAME, OTHER, PC, SP, registers};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::{Frame, REGS};
+    use super::{REGS, SignalFrame};
 
     /// The index of rbp.
     pub const FRAME: usize = 6;
@@ -244,7 +244,7 @@ mod x86_64 {
 
     /// Returns the registers in the order of their DWARF numbers: rax, rdx, rcx, rbx, rsi, rdi,
     /// rbp, rsp, r8 to r15, then the instruction pointer.
-    pub fn registers(frame: &Frame<'_>) -> [u64; REGS] {
+    pub fn registers(frame: &SignalFrame<'_>) -> [u64; REGS] {
         let order = [
             libc::REG_RAX,
             libc::REG_RDX,
@@ -273,7 +273,7 @@ pub use aarch64::{FRAME, OTHER, PC, SP, registers};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::{Frame, REGS};
+    use super::{REGS, SignalFrame};
 
     /// The index of the frame pointer.
     pub const FRAME: usize = 2;
@@ -285,7 +285,7 @@ mod aarch64 {
     pub const PC: usize = 1;
 
     /// Returns the stack pointer, program counter, frame pointer (x29) and link register (x30).
-    pub fn registers(frame: &Frame<'_>) -> [u64; REGS] {
+    pub fn registers(frame: &SignalFrame<'_>) -> [u64; REGS] {
         let mut regs = [0; REGS];
         let known = [frame.stack_pointer(), frame.pc(), frame.register(29), frame.register(30)];
         regs[..4].copy_from_slice(&known);
