@@ -68,9 +68,9 @@ fn the_only(told: &Told) -> Report {
 /// A task's worker, and the result of its last lock call.
 type End = (Option<(usize, u32)>, Result<(), WaitError>);
 
-/// Mutexes in a ring: each task `i` locks mutex `i`. When all have done so, the tasks lock mutex `i
-/// + 1`, one after the other. Returns for each task its worker and the result of its last lock
-/// call.
+/// Mutexes in a ring: each task `i` locks mutex `i`. When all have done so, the tasks lock the next
+/// mutex, `i + 1`, one after the other. Returns for each task its worker and the result of its last
+/// lock call.
 fn ring(node: &Node, n: usize, size: usize) -> Vec<End> {
     let locks: Arc<Vec<_>> = Arc::new((0..size).map(|_| Mutex::new(())).collect());
     let turn = Arc::new(AtomicUsize::new(0));

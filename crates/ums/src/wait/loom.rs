@@ -4,7 +4,6 @@
 //! Bounds: one waiter and two threads that try to end its wait, or one such thread and the
 //! deadline. Exhaustive.
 
-use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
