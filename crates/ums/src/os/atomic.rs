@@ -3,7 +3,8 @@
 //! interleaving and every value that a load may return.
 //!
 //! Each of these protocols has its models beside it: `event`, `entry`, `asleep`, `wait`,
-//! `wait/inbox`, `scheduler/peers` and those of `watch`. Counters, and fields that only views read,
+//! `wait/inbox`, `scheduler/peers`,
+//! `scheduler/request` and those of `watch`. Counters, and fields that only views read,
 //! take part in no protocol, and use the standard library's atomics.
 
 #[cfg(loom)]

@@ -89,7 +89,7 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
     let end = all.iter().position(is_main).unwrap_or(all.len());
     // The outer frames are counted from the outermost inward, because a function that the
     // application calls may be in one of the same modules.
-    let called = ["ums::scheduler::", "ums::os::entry::", "ums::task::"];
+    let called = ["ums::scheduler::", "ums::os::entry::", "ums::os::panics::", "ums::task::"];
     let ours = [&called[..], &["ums::node::serve::", "ums::node::user::"]].concat();
     let glue = [&ours[..], &["core::", "std::"]].concat();
     let is_glue = |frame: &Frame| is(frame, &glue) || frame.name.starts_with("__rust");

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::os::atomic::AtomicUsize;
 use crate::os::driver::Waker;

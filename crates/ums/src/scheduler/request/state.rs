@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock;
 use crate::os::short_lock::ShortLock;
@@ -94,7 +95,7 @@ pub(crate) struct RequestState {
     /// The number of its place in the work queue that it is in, or was in last. Written under the
     /// queue's lock.
     pub place: AtomicU64,
-    word: AtomicU32,
+    word: atomic::AtomicU32,
     /// How many references exist to the block of memory that contains this (`block.rs`).
     pub(super) refs: AtomicU32,
     /// The waiter of the worker that carries the request out; valid while the request is Running.
@@ -116,7 +117,7 @@ impl RequestState {
             enqueued: clock::ticks(),
             account: None,
             place: AtomicU64::new(0),
-            word: AtomicU32::new(QUEUED),
+            word: atomic::AtomicU32::new(QUEUED),
             refs: AtomicU32::new(2),
             runner: AtomicRef::new(),
             cancelling: ShortLock::new(()),
@@ -278,5 +279,84 @@ impl Holds {
 
     pub fn is_some(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom {
+    //! A model of join and end: the joiner either sees that the request has ended, and what was
+    //! stored before, or its ticket is seen by the end. One joiner, one worker; all interleavings.
+
+    use super::*;
+    use ::loom::sync::Arc;
+    use ::loom::sync::atomic::AtomicU32;
+    use ::loom::thread;
+
+    #[test]
+    fn loom_of_a_join_and_an_end_one_sees_the_other() {
+        ::loom::model(|| {
+            // The result, and the ticket of the joiner. Unordered, so that a load may be stale.
+            let zero = || AtomicU32::new(0);
+            let all = Arc::new((RequestState::new(0, false), zero(), zero()));
+            let worker = all.clone();
+            let worker = thread::spawn(move || {
+                let (state, result, ticket) = &*worker;
+                result.store(1, Ordering::Relaxed);
+                let joined = state.finish();
+                if joined {
+                    assert_eq!(ticket.load(Ordering::Relaxed), 2);
+                }
+                joined
+            });
+            let (state, result, ticket) = &*all;
+            let waits = !state.is_done() && {
+                ticket.store(2, Ordering::Relaxed);
+                state.join()
+            };
+            if !waits {
+                assert!(state.is_done());
+                assert_eq!(result.load(Ordering::Relaxed), 1);
+            }
+            assert_eq!(worker.join().unwrap(), waits, "the end claims the ticket of a joiner");
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_does_not_end_while_a_canceller_uses_its_runner() {
+        let waiter = Waiter::take(None, 0);
+        let state = RequestState::new(0, false);
+        assert!(state.start(waiter, 0));
+        // The first half of `cancel`.
+        let alone = state.cancelling.lock();
+        state.word.fetch_or(CANCELLED | RUNNER_IN_USE, Ordering::Acquire);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| state.finish());
+            for _ in 0..1000 {
+                std::thread::yield_now();
+                assert!(!state.is_done(), "the runner may begin its next request");
+            }
+            // The second half.
+            waiter.cancelled.store(true, Ordering::SeqCst);
+            state.word.fetch_and(!RUNNER_IN_USE, Ordering::Release);
+            drop(alone);
+            assert!(!worker.join().unwrap(), "no ticket waits");
+        });
+        assert!(state.is_done() && !waiter.is_cancelled(), "the next request is not cancelled");
+        waiter.give_back();
+    }
+
+    #[test]
+    fn a_request_that_was_cancelled_does_not_start() {
+        let waiter = Waiter::take(None, 0);
+        let state = RequestState::new(0, false);
+        let _ = state.cancel();
+        assert!(!state.start(waiter, 0));
+        assert!(state.is_queued() && !state.finish() && state.is_done());
+        waiter.give_back();
     }
 }
