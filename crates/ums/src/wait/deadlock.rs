@@ -94,8 +94,7 @@ impl DeadlockId {
         self.0
     }
 
-    /// Returns the deadlock, or `None` if it has been dropped because [`KEPT`] later ones were
-    /// kept.
+    /// Returns the deadlock, or `None` if it was dropped. The last 64 deadlocks are kept.
     pub fn details(self) -> Option<Arc<Deadlock>> {
         DEADLOCKS.lock().iter().rev().find(|deadlock| deadlock.id == self).cloned()
     }
