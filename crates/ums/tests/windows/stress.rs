@@ -376,7 +376,10 @@ fn child(how: Mechanism, as_nobody: bool, gate: bool, stress: &str) {
     let what = if gate { "" } else { ", positive control: the gate is off" };
     println!("{stress}: {line}{who}{what}");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{how:?}, nobody: {as_nobody}: {text}\n{errors}");
+    // Without the gate, two threads that run at once may also lose a worker: that is found, too.
+    let found = !gate && format!("{text}{errors}").contains("a worker or a wake-up was lost");
+    let fine = found || output.status.success();
+    assert!(fine, "{how:?}, nobody: {as_nobody}: {text}\n{errors}");
 }
 
 fn is_root() -> bool {
