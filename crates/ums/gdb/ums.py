@@ -230,7 +230,7 @@ def frame_text(frame):
 # Which functions are the library's or the system's. A name without a path is the C library's.
 MACHINE = re.compile(r"(ums|fiber|corosensei|core|std|alloc|rustix|io_uring)::|[^:]*$")
 PARKS = re.compile(r"(ums::scheduler|fiber|corosensei)::")
-GLUE = re.compile(r"(ums::(scheduler|os::entry|task|node::serve|node::user)|core|std)::|__rust")
+GLUE = re.compile(r"(ums::(scheduler|os::entry|os::panics|task|node::serve|node::user)|core|std)::|__rust")
 
 
 def of_the_application(frames):
