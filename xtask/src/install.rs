@@ -20,7 +20,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Builds and installs below this folder.
 ///
 /// # Errors
-/// A sentence that says what could not be built or written.
+/// A message that says what could not be built or written.
 pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)

@@ -2,7 +2,7 @@
 //! interface, `cargo run -p xtask -- install-c --prefix DIR`; and tests under sanitizers, `cargo
 //! run -p xtask -- sanitize address|thread|valgrind`.
 //!
-//! A check reads the sources and returns findings. A finding is a place and a sentence that says
+//! A check reads the sources and returns findings. A finding is a place and a message that says
 //! what to do instead. No check changes a file, and none depends on the crates that it checks.
 //! `cargo test --workspace` runs the same checks as a test.
 //!

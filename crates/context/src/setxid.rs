@@ -23,7 +23,7 @@
 //! (`mem::forget`) leaves nothing behind. The child of a fork begins with an empty list, because
 //! the threads of its parent do not exist there.
 //!
-//! Unsafe code: installs the handler by the bare system call, and calls glibc's.
+//! Unsafe code: installs the handler by a direct system call, and calls glibc's.
 
 #![allow(unsafe_code)]
 

@@ -80,7 +80,7 @@ impl Fiber {
     /// Returns a fiber that will run `f` on `stack` when it is first resumed. `name` appears in the
     /// message about a stack overflow (the first 63 bytes of it).
     ///
-    /// `f` must catch its own panics: a panic that leaves `f` prints a sentence and aborts the
+    /// `f` must catch its own panics: a panic that leaves `f` prints a message and aborts the
     /// process.
     ///
     /// # Panics

@@ -32,7 +32,7 @@
 //!
 //! What this crate does not do: it has no scheduler, moves no fiber between threads, and passes no
 //! value through a switch. It does not catch a panic of a fiber's closure: a panic that reaches the
-//! *root*, the fiber's first frame, prints a sentence and aborts the process.
+//! *root*, the fiber's first frame, prints a message and aborts the process.
 //!
 //! # Tools
 //!

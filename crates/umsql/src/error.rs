@@ -1,4 +1,4 @@
-//! The errors of a statement as the client reads them: an SQLSTATE, a sentence and an optional
+//! The errors of a statement as the client reads them: an SQLSTATE, a message and an optional
 //! hint.
 //!
 //! There are two main kinds. A [`SqlError`] is sent to the client, and the session continues unless

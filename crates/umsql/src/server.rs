@@ -24,7 +24,7 @@ pub struct Settings {
     pub password: Option<String>,
     /// The longest message a logged-in client may send, in bytes.
     pub max_message: usize,
-    /// The file system under the database.
+    /// The file system that the database is stored on.
     pub files: Files,
 }
 
@@ -46,9 +46,10 @@ const BUFFER_MAX: usize = 128 << 10;
 struct Key {
     secret: u32,
     user: u64,
-    /// A statement of the session is deferred: to cancel it is not to cancel a request.
+    /// Whether a statement of the session is deferred: it waits for the write gate without a
+    /// worker. Then there is no request to cancel, and a cancellation sets `cancelled`.
     deferred: bool,
-    /// The deferred statement has been cancelled.
+    /// Whether the deferred statement has been cancelled.
     cancelled: bool,
     /// How often a statement of the session was deferred.
     deferrals: u64,
@@ -106,8 +107,8 @@ impl Server {
         }))
     }
 
-    /// Returns whether a worker that waits for one of SQLite's own mutexes is parked. This is so
-    /// unless the process used SQLite before its first server.
+    /// Returns whether a wait for one of SQLite's own mutexes parks the worker, and does not block
+    /// its thread. This is false if the process used SQLite before it opened its first server.
     pub fn has_engine_mutexes(&self) -> bool {
         crate::vfs::has_own_mutexes()
     }
@@ -144,8 +145,8 @@ impl Server {
             if self.deferrals(user) == deferrals {
                 return found;
             }
-            // A statement was deferred meanwhile: the request that was cancelled may be the one
-            // that deferred it, after it looked for a cancellation.
+            // A statement was deferred meanwhile. The request that was cancelled may have deferred
+            // it after its last check for a cancellation, so look again.
         }
     }
 
@@ -165,8 +166,8 @@ impl Server {
         });
         drop(keys);
         if cancelled {
-            // If the user is not in the queue, it is about to look for a cancellation, or it owns
-            // the gate, and its next request finds that the statement was cancelled.
+            // If the user is not in the queue, its session is about to look for a cancellation, or
+            // owns the gate. In the second case its next request finds the cancellation.
             self.engine.gate.give_up(user).into_iter().for_each(|resume| resume());
         }
         cancelled
@@ -190,7 +191,8 @@ impl Server {
         }
     }
 
-    /// Ends what [`Server::defer`] began. Returns true if the statement was cancelled meanwhile.
+    /// Records that the statement of `user` is no longer deferred. Returns true if it was cancelled
+    /// meanwhile.
     pub(crate) fn end_deferral(&self, user: u64) -> bool {
         let mut keys = self.keys.lock();
         let Some(key) = keys.get_mut(&(user as u32)) else { return false };

@@ -11,8 +11,9 @@
 //! only a cycle longer than [`UNIT_MAX`] is begun before its end has arrived. So a statement never
 //! waits for the rest of its own request, with one exception: COPY reads its data on the worker.
 //!
-//! Invariants: an idle session owns no buffer, except a part of a unit; outside a transaction it
-//! owns no connection of the engine and not the write gate.
+//! Invariants: An idle session owns no buffer, except one with a part of a unit. Outside a
+//! transaction it owns neither a connection of the engine nor the write gate (the right to write to
+//! the database, which one session has at a time).
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -97,11 +98,12 @@ pub struct Session {
     pub(crate) gate_position: u64,
     /// The position up to which the log must be on the disk before anything more is sent.
     pub(crate) unsettled: Option<u64>,
-    /// The current unit has several statements, which are one transaction.
+    /// Whether the current unit has several statements, which are one transaction.
     pub(crate) several: bool,
-    /// A statement that finds many writers waiting may give its worker back and wait without one.
+    /// Whether a statement that finds many writers waiting may give up its worker and wait for the
+    /// gate without one: it is then *deferred*.
     pub(crate) may_defer: bool,
-    /// A statement waits without a worker.
+    /// Whether a statement is deferred.
     deferred: bool,
 
     pub(crate) prepared: Vec<(Box<str>, Arc<Plan>)>,
@@ -156,8 +158,7 @@ impl Session {
 
     /// Carries out one work request: reads what has arrived and consumes one unit of it.
     ///
-    /// A panic in here is reported to the client as an internal error and ends only this
-    /// connection.
+    /// If the request panics, the client gets an internal error, and only this connection ends.
     pub fn on_readable(&mut self, conn: &mut dyn Conn) -> Flow {
         self.may_defer = true;
         let flow = catch_unwind(AssertUnwindSafe(|| self.request(conn))).unwrap_or_else(|_| {
@@ -234,19 +235,20 @@ impl Session {
         }
     }
 
-    /// Queues the user for the write gate; the worker is free meanwhile.
+    /// Queues the user for the write gate. Until the user has the gate, it needs no worker.
     fn take_a_place(&mut self, conn: &mut dyn Conn) -> Flow {
         self.deferred = true;
         self.server.defer(self.user);
-        // If the gate has become free, the next request writes.
+        // True if the gate was free: then the session owns it, and its next request writes.
         let owned = self.server.engine.gate.acquire_or_leave(self.user, conn.resume());
-        // A cancellation that came before found no deferred statement, or no user in the queue.
+        // A cancellation before this line may have found no deferred statement, or no user in the
+        // queue, so it is looked for here.
         self.server.end_cancelled_deferral(self.user, host::cancelled());
         if owned { Flow::More } else { Flow::Later }
     }
 
-    /// Ends the wait that `take_a_place` began. Returns true if the statement was cancelled;
-    /// otherwise the session owns the gate.
+    /// Ends the wait that `take_a_place` began, if there is one. Returns true if the statement was
+    /// cancelled meanwhile. If it was not, the session owns the gate.
     fn come_back(&mut self) -> bool {
         if !std::mem::take(&mut self.deferred) {
             return false;
@@ -289,7 +291,7 @@ impl Session {
         if self.is_logged_in() { self.server.max_message } else { LOGIN_MESSAGE_MAX }
     }
 
-    /// Looks for a complete unit at the front of the input, and marks its end.
+    /// Returns whether there is a complete unit at the front of the input, and stores its end.
     fn find_unit(&mut self) -> Result<bool> {
         let rest = &self.input[self.consumed..];
         if matches!(self.phase, Phase::Startup) {
@@ -473,8 +475,8 @@ impl Session {
         !off.iter().any(|off| value.eq_ignore_ascii_case(off))
     }
 
-    /// Returns an error unless a session that keeps things of these sizes, in bytes, may keep one
-    /// more of `size`. All of one kind together may take as much as one message.
+    /// Returns an error if a session that keeps objects of the sizes `kept`, in bytes, has no room
+    /// for another of `size`. All objects of one kind together may be as large as one message.
     pub(crate) fn check_room(
         &self,
         kept: impl Iterator<Item = usize>,
@@ -537,7 +539,8 @@ impl Drop for Session {
         if self.is_logged_in() {
             self.server.forget_key(self.user);
         }
-        // The lease rolls its transaction back before the gate passes to the next writer.
+        // Dropping the lease rolls its transaction back, which must come before the gate passes to
+        // the next writer.
         self.lease = None;
         if self.holds_gate {
             self.server.engine.gate.release(self.user);

@@ -156,9 +156,8 @@ impl Session {
             }
             Statement::Nothing => (no_rows, "SELECT"),
             Statement::Accepted(tag) => (no_rows, tag),
-            other => {
-                return Err(SqlError::unsupported(format!("{other:?} cannot be carried out here")));
-            }
+            // `run.rs` executes the others.
+            _ => return Err(SqlError::unsupported("this statement cannot be executed here")),
         })
     }
 
@@ -256,6 +255,18 @@ fn copy_database(from: &Connection, target: &Path, patience: Duration) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_of_another_file_is_refused_without_its_text() {
+        let dir = std::env::temp_dir().join(format!("ums-answer-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let server = crate::Server::open(crate::Settings::new(dir.join("db"))).unwrap();
+        let refused = server.session(1).answer(&Statement::Savepoint("s".into())).unwrap_err();
+        assert_eq!(refused.code, "0A000");
+        assert_eq!(refused.message, "this statement cannot be executed here");
+        drop(server);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn a_backup_to_a_file_that_others_use_ends_with_an_error() {

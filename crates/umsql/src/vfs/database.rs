@@ -6,7 +6,7 @@
 //! locked". Within the process the lock table decides. The file's format is SQLite's, so once the
 //! last connection is closed any program with SQLite can open it.
 //!
-//! What it does not do: it calls nothing of SQLite.
+//! This file calls no function of SQLite.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,8 +24,8 @@ use super::shm::Shm;
 use crate::host;
 use ums::lock::Lock;
 
-/// How many times opening a locked file is tried: another connection of this process may just be
-/// closing it.
+/// How many times opening a locked file is tried. The lock may belong to a connection of this
+/// process that is just closing the file.
 const LOOKS: u32 = 10;
 
 /// One database file.
@@ -51,12 +51,12 @@ pub(crate) struct Seat {
 pub(crate) struct Databases {
     /// A lock that parks the worker, because opening a file under it may wait.
     open: host::ParkingMutex<HashMap<PathBuf, Weak<Database>>>,
-    /// The pages of all of them.
+    /// The cached pages of all open databases.
     pool: Arc<Pool>,
 }
 
 impl Databases {
-    /// Opens the database of that full path, or joins it, and returns a seat.
+    /// Opens the database with this full path, unless it is open already, and returns a seat.
     ///
     /// # Errors
     /// `WouldBlock` if another process has it open; any error of the disk.
@@ -80,7 +80,7 @@ impl Databases {
         self.pool.counts()
     }
 
-    /// Returns the open database of that full path.
+    /// Returns the open database with this full path.
     pub(crate) fn find(&self, path: &Path) -> Option<Arc<Database>> {
         self.open.lock().get(path).and_then(Weak::upgrade)
     }
@@ -91,7 +91,8 @@ impl Database {
         let mut looks = 0;
         let main = loop {
             let main = Opened::open(disk, path, how)?;
-            // A lock requires the right to write; without it this process does not write either.
+            // Locking requires write permission. Without it this process does not write, so it
+            // needs no lock.
             if main.read_only || main.file.lock_out()? {
                 break main;
             }
@@ -154,8 +155,8 @@ impl Database {
     }
 
     /// Returns an error if the database or its log was deleted: a deleted file accepts writes, and
-    /// disappears when the server stops. The check follows each wait rather than each sync, which
-    /// may have been a checkpoint's.
+    /// disappears when the server stops. The check is made after each wait for durability, because
+    /// such a wait may need no sync of its own: a checkpoint may have synced the log before.
     fn check_names(&self) -> Result<(), Trouble> {
         let has_name = |file: &Opened| file.file.links().map_or(true, |links| links > 0);
         let log = self.log_file();
@@ -167,7 +168,7 @@ impl Database {
         Ok(())
     }
 
-    /// Returns whether that is still the log's file, which SQLite may have removed meanwhile.
+    /// Returns whether `file` is still the log's file. SQLite may have removed the log meanwhile.
     fn is_log_file(&self, file: &Arc<Opened>) -> bool {
         self.log_file().is_some_and(|now| Arc::ptr_eq(&now, file))
     }
@@ -186,7 +187,7 @@ mod tests {
     use super::super::disk::DiskFile;
     use super::*;
 
-    /// A disk, and an empty file on it, which another process has locked until this is true.
+    /// A disk with one empty file, which another process has locked until this is true.
     #[derive(Clone)]
     struct Locked(Arc<AtomicBool>);
 

@@ -226,8 +226,8 @@ impl Log {
             }
             debug_assert!(!led, "a leader's sync covers its own position");
             if let Some(leader) = state.leader {
-                // When the leader has finished, it reads the queue under the same mutex, so it
-                // finds this waiter.
+                // When the leader has finished, it reads the queue under the mutex that is locked
+                // here, so it finds this waiter.
                 let woken = host::park(For::LogWrite, self, Some(leader), None, |sleeper| {
                     state.waiters.push_back((position, sleeper));
                     drop(state);

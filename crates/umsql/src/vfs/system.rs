@@ -1,5 +1,5 @@
-//! What the file system does with names: opening, deleting, and also time and randomness. SQLite
-//! calls it through `entry`.
+//! The functions of the file system that take a name (open, delete), and those for time and
+//! randomness. SQLite calls them through `entry`.
 
 use std::ffi::{OsStr, c_int};
 use std::io;
@@ -20,7 +20,7 @@ use crate::host;
 /// Midnight of 1970-01-01 as SQLite counts time: milliseconds since noon of -4713-11-24.
 const EPOCH_MS: i64 = 24_405_875 * 8_640_000;
 
-/// Opens a file for these flags of SQLite; without a path, a temporary one.
+/// Opens a file as these flags of SQLite say. Without a path, creates a temporary file.
 pub(super) fn open_file(
     vfs: &'static Vfs,
     path: Option<PathBuf>,
@@ -66,7 +66,7 @@ fn temporary_path() -> PathBuf {
     std::env::temp_dir().join(format!("ums-temporary-{}-{number}", std::process::id()))
 }
 
-/// Removes a file's name; with `sync_dir`, durably.
+/// Removes a file's name. With `sync_dir`, the removal is durable on return.
 pub(super) fn delete(vfs: &Vfs, path: &Path, sync_dir: bool) -> c_int {
     if path.as_os_str().as_bytes().ends_with(b"-wal")
         && let Some(database) = vfs.databases.find(&without_suffix(path))
@@ -86,7 +86,7 @@ pub(super) fn delete(vfs: &Vfs, path: &Path, sync_dir: bool) -> c_int {
     ffi::SQLITE_OK
 }
 
-/// Fills `out` with random bytes, and returns their number: 0 if there are none.
+/// Fills `out` with random bytes, and returns their number, or 0 if the system has none.
 pub(super) fn randomness(out: &mut [u8]) -> c_int {
     out.fill(0);
     match getrandom::fill(out) {
@@ -98,7 +98,8 @@ pub(super) fn randomness(out: &mut [u8]) -> c_int {
 /// Waits, and returns for how long.
 pub(super) fn sleep(microseconds: c_int) -> c_int {
     let time = Duration::from_micros(microseconds.max(0) as u64);
-    // SQLite cannot end what it pauses in, so a cancellation does not end the pause.
+    // SQLite cannot break off the operation in which it pauses, so a cancellation does not end the
+    // pause.
     host::pause(time);
     microseconds
 }
@@ -125,7 +126,7 @@ mod tests {
             let other = Arc::clone(&ran);
             let other = ums::spawn(move || other.store(true, Ordering::Relaxed));
             assert!(host::cancel_request(id) && host::cancelled());
-            // As SQLite waits for a moment of another connection.
+            // SQLite waits like this while another connection is busy for a moment.
             (0..1000).take_while(|_| !ran.load(Ordering::Relaxed)).for_each(|_| {
                 sleep(1000);
             });

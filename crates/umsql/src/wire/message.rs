@@ -2,7 +2,7 @@
 //!
 //! A frame is a tag byte and a length, which counts itself but not the tag, and a body. The first
 //! packet of a connection has no tag. [`frame_len`] returns the length of the frame at the front of
-//! the input. It refuses a length that is too large before so many bytes are read. [`Body`] reads
+//! the input. It refuses a length that is too large before it reads the bytes. [`Body`] reads
 //! fields of one frame and never beyond its end.
 
 use crate::error::{Result, SqlError};
