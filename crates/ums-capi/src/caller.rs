@@ -1,12 +1,12 @@
-//! What a C caller hands over: pointers and arguments, as types that only a C caller makes.
+//! The types of the pointers and arguments that a C caller passes.
 //!
-//! Each type is a plain pointer to C. In Rust, nothing but a call from C makes a value of it, so
-//! what the header asks the caller for is true of each value, and the functions that C calls can be
-//! safe code. Those with a lifetime live no longer than the call that they came with.
+//! To C, each type is a plain pointer or number. In Rust, only a call from C makes a value of it.
+//! So each value meets what the header demands of the caller, and the functions that C calls can be
+//! safe code. A value whose type has a lifetime lives no longer than the call that passed it.
 //!
-//! A pointer and the length that belongs to it are two parameters of C. In Rust they have the same
-//! lifetime `'a`, which is no other parameter's: so a length is only ever used for its own pointer.
-//! Both are used up when they are put together.
+//! In C, a pointer and its length are two parameters. In Rust both have the same lifetime `'a`,
+//! which no other parameter has, so a length cannot be combined with another pointer. Combining
+//! them consumes both.
 //!
 //! This file has unsafe code so that the functions with these parameters need none.
 
@@ -26,7 +26,7 @@ use ums::Builder;
 pub struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
 
 impl<T> Out<'_, T> {
-    /// Returns the place of a caller that wants no result.
+    /// Returns NULL, as a caller passes that wants no result.
     pub const fn null() -> Self {
         Out(std::ptr::null_mut(), PhantomData)
     }
@@ -39,7 +39,7 @@ impl<T> Out<'_, T> {
     /// Stores the value, unless the pointer is NULL; then the value is dropped.
     pub fn put(&mut self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: C Caller: it may be written. What was there is not dropped.
+            // SAFETY: C Caller: the place may be written. The value there before is not dropped.
             unsafe { self.0.write_unaligned(value) };
         }
     }
@@ -66,26 +66,26 @@ impl<T> Out<'_, T> {
 
 #[cfg(any(test, feature = "fuzz"))]
 impl<'a, T> Out<'a, T> {
-    /// Returns the place of a caller in Rust.
+    /// Returns a place for a caller in Rust, such as a test.
     pub fn new(place: &'a mut T) -> Out<'a, T> {
         Out(place, PhantomData)
     }
 }
 
-/// The place for a result whose size comes with it: NULL, or as many bytes as the [`Count`] of the
-/// same lifetime says, which may be written during the call.
+/// The place for a result whose size is another parameter: NULL, or as many bytes as the [`Count`]
+/// of the same lifetime says, which may be written during the call.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Place<'a>(*mut c_void, Own<'a>);
 
 impl<'a> Place<'a> {
-    /// Returns it with its size.
+    /// Combines the place with its size.
     pub fn of(self, size: Count<'a>) -> SizedOut<'a> {
         SizedOut { start: self.0, size: size.number(), place: PhantomData }
     }
 }
 
-/// A place for a result, and its size; NULL has a size too.
+/// A place for a result, with its size. NULL has a size, too.
 #[derive(Debug)]
 pub struct SizedOut<'a> {
     start: *mut c_void,
@@ -139,16 +139,16 @@ impl<T> In<'_, T> {
 }
 
 /// A structure whose first field is its size in bytes: NULL, or as many bytes as that field says,
-/// which may be read during the call. `T` is the structure as it is known here.
+/// which may be read during the call. `T` is the structure as this version of the library has it.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Record<'a, T>(*const T, PhantomData<&'a T>);
 
 impl<T> Record<'_, T> {
-    /// Returns its bytes, which are at most `max`; none for NULL.
+    /// Returns its bytes. Returns none for NULL.
     ///
     /// # Errors
-    /// A size that cannot be right.
+    /// The size, if it is larger than `max`, or smaller than the size field itself.
     pub fn bytes(&self, max: usize) -> Result<&[u8], usize> {
         if self.0.is_null() {
             return Ok(&[]);
@@ -158,28 +158,28 @@ impl<T> Record<'_, T> {
         if size < size_of::<usize>() || size > max {
             return Err(size);
         }
-        // SAFETY: C Caller: as many bytes are there, for the time of the call.
+        // SAFETY: C Caller: `size` bytes are there, for the time of the call.
         Ok(unsafe { std::slice::from_raw_parts(self.0.cast::<u8>(), size) })
     }
 }
 
 #[cfg(test)]
 impl<'a, T> Record<'a, T> {
-    /// A structure whose size is its first word, which is not larger than the words.
+    /// Returns a structure of these words. The first word is its size in bytes.
     pub(crate) fn of_words(words: &'a [usize]) -> Record<'a, T> {
         assert!(words[0] <= size_of_val(words));
         Record(words.as_ptr().cast(), PhantomData)
     }
 }
 
-/// An array whose length comes with it: NULL, or as many values as the [`Count`] of the same
+/// An array whose length is another parameter: NULL, or as many values as the [`Count`] of the same
 /// lifetime says, which may be read during the call.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Array<'a, T>(*const T, PhantomData<&'a T>, Own<'a>);
 
 impl<'a, T> Array<'a, T> {
-    /// Returns its values; none for NULL, and for more than `max`.
+    /// Returns its values. Returns none for NULL, or if there are more than `max`.
     pub fn of(self, count: Count<'a>, max: usize) -> &'a [T] {
         if self.0.is_null() || count.number() > max {
             return &[];
@@ -195,13 +195,13 @@ impl<'a, T> Array<'a, T> {
 pub struct Count<'a>(u32, Own<'a>);
 
 impl Count<'_> {
-    /// Returns it.
+    /// Returns the number.
     pub fn number(&self) -> usize {
         self.0 as usize
     }
 }
 
-/// A lifetime that is converted to no other one.
+/// An invariant lifetime: the compiler converts it to no other one.
 type Own<'a> = PhantomData<Cell<&'a ()>>;
 
 /// A string: NULL, or bytes that end with a zero, for the time of the call.
@@ -217,7 +217,7 @@ impl Text<'_> {
     }
 }
 
-/// A string that was given to the caller, to be given back once; or NULL.
+/// A string that the library has given to the caller, which passes it back once; or NULL.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct GivenText(*mut c_char);
@@ -228,17 +228,17 @@ impl GivenText {
         GivenText(text.into_raw())
     }
 
-    /// Frees the string that the caller gave back.
+    /// Frees the string, which the caller has passed back.
     pub fn free(self) {
         if !self.0.is_null() {
-            // SAFETY: C Caller: it came from `new`, and is given back once.
+            // SAFETY: C Caller: it came from `new`, and is passed back once.
             drop(unsafe { CString::from_raw(self.0) });
         }
     }
 }
 
-/// The argument of a callback, or its result. A callback that C passes may be called with the
-/// argument that came with it, on any thread; so its type is that of a safe function.
+/// The argument of a callback, or its result. A callback may be called with the argument that C
+/// passed with it, on any thread, so callbacks have the types of safe functions.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Argument(*mut c_void);
@@ -246,8 +246,8 @@ pub struct Argument(*mut c_void);
 // SAFETY: C Caller: the argument of a callback may be used on any worker's thread.
 unsafe impl Send for Argument {}
 
-/// A descriptor that the caller keeps open until the request that it is for has ended; or a
-/// negative number.
+/// A descriptor that the caller keeps open until the request that uses it has ended; or a negative
+/// number.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Descriptor(c_int);
@@ -258,13 +258,13 @@ impl Descriptor {
         self.0
     }
 
-    /// Gives it to a request; `None` for a negative number.
+    /// Passes it to a request. Returns `None` for a negative number.
     pub fn lend(self) -> Option<LentDescriptor> {
         (self.0 >= 0).then_some(LentDescriptor(self))
     }
 }
 
-/// A descriptor that is open: it belongs to a request, and is dropped when that has ended.
+/// An open descriptor that a request uses. The request's end drops it, which does not close it.
 #[derive(Debug)]
 pub struct LentDescriptor(Descriptor);
 

@@ -21,8 +21,8 @@ pub struct DemoArgs {
     /// What to show.
     #[arg(value_enum)]
     what: What,
-    /// Block in an interposed function of the C library rather than in a bare system call. This is
-    /// always so where only interposed calls can be detected.
+    /// Block in an interposed function of the C library rather than in a direct system call. This
+    /// is always so where only interposed calls can be detected.
     #[arg(long)]
     interposed: bool,
     /// Number of rounds; the last is shown in full.
@@ -82,7 +82,7 @@ pub fn run(args: &DemoArgs) -> ExitCode {
 }
 
 fn show(films: &[Arc<Film>], interposed: bool) {
-    let how = if interposed { "an interposed call" } else { "a bare system call" };
+    let how = if interposed { "an interposed call" } else { "a direct system call" };
     println!("mechanism {}, {how}; microseconds since W1 called read", mechanism().name());
     let Some(last) = films.last() else { return };
     for (moment, text) in MOMENTS.iter().enumerate() {
@@ -135,7 +135,7 @@ fn read_one(reader: &mut PipeReader, interposed: bool) -> usize {
     let mut byte = [0];
     match interposed {
         true => reader.read(&mut byte).unwrap_or(0),
-        // A bare system call, which no interposed function sees.
+        // A direct system call, which no interposed function sees.
         false => rustix::io::read(&*reader, &mut byte).unwrap_or(0),
     }
 }

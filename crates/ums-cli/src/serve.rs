@@ -58,8 +58,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N")]
     max_workers: Option<usize>,
 
-    /// Treat undeclared blocking of a worker, in system calls and page faults, as going preemptive.
-    /// Only with thread workers; pins their schedulers.
+    /// Detect workers that block in system calls and page faults, and let other workers run
+    /// meanwhile. Not with fibers. Pins each scheduler's threads to one processor.
     #[arg(long)]
     detect_blocking: bool,
 

@@ -68,8 +68,8 @@ pub(crate) fn about_to_wait() -> AboutToWait {
     AboutToWait { waiter, here }
 }
 
-/// Panics if the caller must not wait, with the sentence of a wait there: for code that changes
-/// something before it waits.
+/// Panics as a wait would if the caller must not wait. This is for code that changes something
+/// before it waits.
 ///
 /// # Panics
 /// In a completion routine, and in a closure that puts the caller's own wait into a queue.
@@ -323,7 +323,7 @@ pub fn worker_id() -> Option<(usize, u32)> {
     Some((scheduler.index, scheduler.with(|core| core.current)))
 }
 
-/// Writes a sentence to stderr, unless the caller's node was built without warnings; see
+/// Writes a message to stderr, unless the caller's node was built without warnings; see
 /// [`report::warn`].
 #[cold]
 pub(crate) fn warn(kind: report::WarningKind, text: std::fmt::Arguments<'_>) {

@@ -15,6 +15,7 @@ use common::*;
 use ums::io::{CURRENT, Request};
 use ums::net::UnixStream;
 use ums::node::{IoChoice, Placement};
+use ums::sync::channel;
 use ums::testing::scheduler;
 use ums::user::UserLock;
 use ums::{Node, WaitReason};
@@ -292,6 +293,109 @@ fn spinning_before_sleeping_is_asked_for_and_ends_b57() {
         until_idle(node, me);
         assert_eq!(on(node, me, || ums::sleep(ms(1))), Ok(()));
     });
+}
+
+/// Lets a task on each of two schedulers send a number back and forth.
+fn play(node: &Node, times: u64) {
+    let ((ping, pinged), (pong, ponged)) = (channel::bounded(1), channel::bounded(1));
+    let here = start(node, 0, move || {
+        for n in 0..times {
+            ping.send(n).unwrap();
+            assert_eq!(ponged.recv(), Ok(n));
+        }
+    });
+    let there = start(node, 1, move || {
+        for _ in 0..times {
+            pong.send(pinged.recv().unwrap()).unwrap();
+        }
+    });
+    [here, there].into_iter().for_each(|task| task.join().unwrap());
+}
+
+fn paid(node: &Node) -> [u64; 2] {
+    [0, 1].map(|i| scheduler(node, i).counters.idle_spins_paid)
+}
+
+#[test]
+fn messages_between_two_schedulers_find_them_awake_b57() {
+    let two = |b: ums::Builder| b.schedulers(2).placement(Placement::AlwaysPreferred);
+    for kind in kinds() {
+        one_kind(kind, two, |node| {
+            // How many depends on what else the computer does.
+            eventually("polls find messages", || {
+                play(node, 1000);
+                paid(node).iter().all(|paid| *paid >= 100)
+            });
+            for i in 0..2 {
+                let c = scheduler(node, i).counters;
+                assert!(c.idle_spins_paid <= c.idle_spins && c.idle_spin_ns > 0);
+                // Now the node is idle, and polls no more.
+                until_idle(node, i);
+            }
+            let polls = [0, 1].map(|i| scheduler(node, i).counters.idle_spins);
+            std::thread::sleep(ms(50));
+            assert_eq!([0, 1].map(|i| scheduler(node, i).counters.idle_spins), polls);
+        });
+    }
+}
+
+#[test]
+fn spinning_can_be_forbidden_b57() {
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(2).idle_spin(Duration::ZERO),
+            |node| {
+                play(node, 1000);
+                let spun = [0, 1].map(|i| scheduler(node, i).counters.idle_spins);
+                assert_eq!(spun, [0, 0]);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_scheduler_without_peers_does_not_spin_b57() {
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                for _ in 0..1000 {
+                    on(node, 0, || ());
+                }
+                assert_eq!(scheduler(node, 0).counters.idle_spins, 0);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_scheduler_that_polls_takes_a_request_from_a_busy_peer_b57_b5() {
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(2).idle_spin(Duration::MAX),
+            |node| {
+                // It polls until the node ends.
+                on(node, 1, || ());
+                let before = scheduler(node, 1).counters.idle_switches;
+                for _ in 0..3 {
+                    let taken = on(node, 0, || {
+                        let child = ums::spawn(ums::worker::scheduler_id);
+                        let began = Instant::now();
+                        while !child.is_finished() && began.elapsed() < PATIENCE {
+                            std::hint::spin_loop();
+                        }
+                        assert!(child.is_finished(), "the scheduler that polls left it lying");
+                        child.join().unwrap()
+                    });
+                    assert_eq!(taken, Some(1));
+                }
+                assert_eq!(scheduler(node, 1).counters.idle_switches, before, "it was awake");
+            },
+        );
+    }
 }
 
 #[test]

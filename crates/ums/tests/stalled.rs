@@ -1,4 +1,4 @@
-//! A worker that keeps its scheduler is reported in one sentence on stderr, without any option of
+//! A worker that keeps its scheduler is reported in one line on stderr, without any option of
 //! the builder. The monitor's thread costs an idle process no processor time.
 
 #![allow(unsafe_code)] // For the harness.
@@ -16,8 +16,8 @@ use ums::monitor::Condition;
 use ums::{Builder, WorkerKind};
 
 static ENOUGH: AtomicBool = AtomicBool::new(false);
-/// Longer than a worker may keep its scheduler without a report, plus the time in which the monitor
-/// notices it.
+/// Longer than a worker may run without yielding before it is reported, plus the time until the
+/// monitor notices it.
 const LONG: Duration = ms(2500);
 
 const FIRST_LINE: u32 = line!();
@@ -69,7 +69,7 @@ fn program(errand: &str) {
     assert_eq!(on(&node, 0, || "goes on"), "goes on");
 }
 
-/// Runs the program until it prints a sentence, and ends it. Returns its whole output on stderr.
+/// Runs the program until it prints a message, and ends it. Returns its whole output on stderr.
 fn sentences(test: &str, errand: &str) -> Vec<String> {
     let mut child = child(test, errand)
         .stdin(Stdio::piped())
@@ -93,7 +93,7 @@ fn sentences(test: &str, errand: &str) -> Vec<String> {
     said
 }
 
-/// Checks that exactly one sentence was printed, with these words, and that it names the guilty
+/// Checks that exactly one message was printed, with these words, and that it names the guilty
 /// function and its line.
 #[track_caller]
 fn one_sentence(said: &[String], words: &[&str], function: &str) {
@@ -157,7 +157,7 @@ fn expected_monitor() -> u32 {
     monitor_thread().expect("it is there")
 }
 
-/// The programs for which no sentence is printed.
+/// The programs for which no message is printed.
 fn silent(errand: &str) {
     let (kind, act) = kind_and_act(errand);
     let node = build(kind, |b: Builder| b.schedulers(1).warnings(act != "unwarned"));

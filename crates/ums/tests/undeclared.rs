@@ -1,10 +1,10 @@
-//! Undeclared blocks of ordinary thread workers: bare system calls and page faults
+//! Undeclared blocks of ordinary thread workers: direct system calls and page faults
 //! (`Builder::detect_blocking`).
 //!
 //! Nothing is interposed here, so only the block watch can notice a block. The tests run with the
 //! mechanism that this system offers, and again with the mechanism that needs no privilege.
 //!
-//! Unsafe because of bare system calls. Named invariant **Own Memory**: they get memory that the
+//! Unsafe because of direct system calls. Named invariant **Own Memory**: they get memory that the
 //! test allocated and keeps.
 
 #![allow(unsafe_code)]
@@ -143,8 +143,8 @@ fn a_cold_mapping_is_read_right_whether_its_faults_are_noticed_or_not() {
     end(node);
 }
 
-/// Worker A blocks in a bare read and is woken while worker B computes. Returns whether A ran
-/// before B had yielded.
+/// Worker A blocks in a `read` that is not interposed, and is woken while worker B computes.
+/// Returns whether A ran before B had yielded.
 fn runs_without_the_baton() -> bool {
     let node = node(1, |b| b);
     let (reader, mut writer) = std::io::pipe().unwrap();

@@ -1,6 +1,6 @@
-//! Undeclared blocks of workers with their own context (`Builder::detect_blocking`): bare system
-//! calls. If they were not noticed, such a call would block the kernel thread that hosts the
-//! worker, and with it all other workers of the scheduler.
+//! Undeclared blocks of workers with their own context (`Builder::detect_blocking`) in system
+//! calls. Without detection, such a call would block the kernel thread that hosts the worker, and
+//! with it all other workers of the scheduler.
 //!
 //! Nothing is interposed here. Page faults are in `undeclared_own_faults.rs`.
 
@@ -35,7 +35,7 @@ fn own_kernel_thread() -> i32 {
     kernel_thread()
 }
 
-/// Returns whether another task runs while one blocks in a bare read, and the scheduler's counters.
+/// Returns whether another task runs while one blocks in `read`, and the scheduler's counters.
 fn beside_a_read(detects: bool) -> Option<(bool, SchedulerCounters)> {
     let node = node(detects)?;
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -134,7 +134,7 @@ fn one_step(dice: &mut Dice, pipe: &PipeReader) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Many workers block in bare calls at random. Between any two steps, each checks that it runs on
+/// Many workers block in system calls at random. Between any two steps, each checks that it runs on
 /// the host. Returns how often a worker was not on the host, how often a call was interrupted, and
 /// how many blocks were noticed. With `leaks`, workers leave the host on purpose.
 fn stress(time: Duration, leaks: bool) -> Option<(u64, u64, u64)> {

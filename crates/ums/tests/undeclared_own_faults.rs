@@ -6,7 +6,7 @@
 //! resolves: then the worker continues on its own kernel thread. A signal does not interrupt a
 //! fault on a file: then the scheduler continues on another carrier.
 //!
-//! Unsafe because of `errno` and `vfork`. Named invariant **Own Memory**: bare calls get memory
+//! Unsafe because of `errno` and `vfork`. Named invariant **Own Memory**: direct calls get memory
 //! that the test allocated and keeps.
 
 #![allow(unsafe_code)]

@@ -1,7 +1,7 @@
 //! Workers with their own context that return from an undeclared block while they hold a lock that
 //! the scheduler itself waits for. They are allowed to run without the baton
-//! (`scheduler/contexts/lent.rs`). Here a completion routine, which runs inside another worker's
-//! turn, wants the lock. For the scheduler that is the same as the allocator's lock.
+//! (`scheduler/kinds/contexts/lent.rs`). Here a completion routine, which runs inside another
+//! worker's turn, wants the lock. For the scheduler that is the same as the allocator's lock.
 
 ums::interpose!();
 
@@ -24,7 +24,7 @@ use slow::{Slow, child, file_page, user_page};
 use ums::node::Placement;
 use ums::{JoinHandle, Node, WaitReason, WorkerKind};
 
-/// A bare read, which a signal interrupts.
+/// A `read` that is not interposed. A signal interrupts it.
 struct Read(PipeReader, PipeWriter);
 
 impl Slow for Read {

@@ -1,11 +1,11 @@
-//! Errors: a negative errno for the program, and a sentence for people.
+//! Errors: a negative errno for the program, and a message for people.
 //!
 //! Every function of `ums.h` that can fail does its work inside [`guard`]. A panic would be
 //! undefined behaviour in a C caller, so `guard` turns it into `-ENOTRECOVERABLE`. `guard` also
-//! stores the sentence of each failure, which [`ums_last_error`] returns.
+//! stores the message of each failure, which [`ums_last_error`] returns.
 //!
-//! One sentence is stored for each thread. Fiber workers share a thread, so a worker must read its
-//! sentence before its next wait.
+//! One message is stored for each thread. Fiber workers share a thread, so a worker must read its
+//! message before its next wait.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Returns a fault with this error number, which is positive, and this sentence.
+    /// Returns a fault with this error number, which is positive, and this message.
     pub fn new(errno: c_int, text: impl Into<Cow<'static, str>>) -> Fault {
         Fault { errno, text: text.into() }
     }
@@ -120,11 +120,11 @@ pub fn answer<T>(otherwise: T, work: impl FnOnce() -> Result<T, Fault>) -> T {
 
 fn remember(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // While a thread ends, the sentence cannot be stored, and no code would read it.
+    // While a thread ends, the message cannot be stored, and no code would read it.
     let _ = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 
-/// Returns the sentence of the calling thread's last failed call, or an empty text if none has
+/// Returns the message of the calling thread's last failed call, or an empty text if none has
 /// failed. It is valid until the next call that fails on the same thread. Workers that are fibers
 /// share a thread.
 #[unsafe(no_mangle)]

@@ -3,12 +3,13 @@
 //! A request borrows the caller's buffers until its routine has been called. Files are read at an
 //! offset; pipes and sockets have only `UMS_CURRENT` and must be in non-blocking mode.
 //!
-//! A call that waits is a request whose routine sets an event. A time limit asks for the end of
-//! the operation and then still waits for it: the buffer is the caller's again on return.
+//! A call that waits is a request whose routine sets an event. When its time limit expires, it
+//! cancels the operation, and still waits for the operation's end. So the buffer belongs to the
+//! caller again when the call returns.
 //!
-//! Unsafe code, because a buffer is a pointer and a length, and stays lent after the call: what a
-//! request points at stays valid and untouched until its routine is called, because the header
-//! demands it or the caller waits.
+//! Unsafe code, because a buffer is a pointer and a length, and the request uses it after the call.
+//! What a request points at stays valid and untouched until the routine is called: the header
+//! demands it of the caller, or the caller waits.
 
 #![allow(unsafe_code)]
 
@@ -34,12 +35,12 @@ use crate::caller::{Argument, Descriptor, Out};
 pub const UMS_CURRENT: u64 = u64::MAX;
 
 /// Called once when the request has ended, with the number of bytes (accept: the new descriptor),
-/// or a negative errno (-ECANCELED: it was cancelled). It runs in the middle of another worker's
-/// turn, or before the submitting call returns: it may enqueue, submit and set events, and must not
-/// wait.
+/// or a negative errno (-ECANCELED: it was cancelled). It runs between two workers of the
+/// scheduler, or before the submitting call returns. It may enqueue, submit and set events. It must
+/// not wait.
 pub type ums_routine = Option<extern "C-unwind" fn(arg: Argument, result: i64)>;
 
-/// A submitted request, to be cancelled.
+/// A submitted request, which can be cancelled.
 pub struct ums_pending {
     _opaque: [u8; 0],
 }
@@ -48,13 +49,13 @@ objects! {
     ums_pending = b"ums pend": Pending;
 }
 
-/// Bytes of the caller's.
+/// A buffer of the caller that a request uses.
 struct Lent(*mut u8, usize);
 
 // SAFETY: Frozen Buffer: no other code touches the bytes, on whichever thread the operation runs.
 unsafe impl Send for Lent {}
 
-// SAFETY: Frozen Buffer: the bytes stay valid and where they are.
+// SAFETY: Frozen Buffer: the bytes stay valid and do not move.
 unsafe impl Buffer for Lent {
     fn start(&mut self) -> *mut u8 {
         self.0
@@ -136,8 +137,10 @@ impl What {
     }
 }
 
+/// Returns the buffer of these two parameters.
+///
 /// # Safety
-/// `len` bytes are there, or the pointer is NULL, until the request has ended.
+/// The pointer is NULL, or points to `len` bytes that stay valid until the request has ended.
 unsafe fn lent(buffer: *mut c_void, len: usize) -> Result<Lent, Fault> {
     if buffer.is_null() && len > 0 {
         return Err(Fault::null("the buffer"));
@@ -149,7 +152,8 @@ unsafe fn lent(buffer: *mut c_void, len: usize) -> Result<Lent, Fault> {
 /// Returns the buffers of an array of them.
 ///
 /// # Safety
-/// NULL, or `count` readable elements, whose buffers stay until the request has ended.
+/// The pointer is NULL, or points to `count` readable elements, whose buffers stay valid until the
+/// request has ended.
 unsafe fn lent_all(parts: *const iovec, count: usize) -> Result<Vec<Lent>, Fault> {
     if parts.is_null() {
         return Err(Fault::null("iov"));
@@ -166,7 +170,7 @@ unsafe fn lent_all(parts: *const iovec, count: usize) -> Result<Vec<Lent>, Fault
 /// Returns the bytes of an address.
 ///
 /// # Safety
-/// NULL, or `len` readable bytes.
+/// The pointer is NULL, or points to `len` readable bytes.
 unsafe fn address(from: *const sockaddr, len: socklen_t) -> Result<Vec<u8>, Fault> {
     if from.is_null() {
         return Err(Fault::null("address"));
@@ -197,8 +201,8 @@ fn submit(
 }
 
 /// Submits a read. Returns 1 if it completed at once: then the routine has been called and
-/// `*pending` is NULL; otherwise 0. `pending` may be NULL. The buffer is lent until the routine is
-/// called. On a plain thread the read blocks, and completes at once.
+/// `*pending` is NULL; otherwise 0. `pending` may be NULL. The request uses the buffer until the
+/// routine is called. On a plain thread this call blocks until the read has completed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_read(
     fd: Descriptor,
@@ -264,8 +268,8 @@ pub unsafe extern "C" fn ums_submit_writev(
     submit(fd, what, (routine, arg), pending)
 }
 
-/// As ums_submit_read, but waits until what was written is on the disk; with `metadata` also what
-/// describes the file.
+/// As ums_submit_read, but completes when everything that was written to the file is on the disk;
+/// with `metadata` also the file's metadata.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_submit_sync(
     fd: Descriptor,
@@ -303,8 +307,8 @@ pub unsafe extern "C" fn ums_submit_connect(
     submit(fd, what, (routine, arg), pending)
 }
 
-/// Asks for the end of the request. Its routine is called nevertheless, with -ECANCELED or with the
-/// real result. A request that has ended is left alone.
+/// Asks the system to cancel the request. Its routine is called nevertheless, with -ECANCELED or
+/// with the real result. If the request has ended, this has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_pending_cancel(pending: Handle<ums_pending>) -> c_int {
     guard(|| {
@@ -369,7 +373,8 @@ fn wait(fd: Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
     let mut result = 0;
     let code = guard(|| {
         let what = what?;
-        // A wait that is refused later would leave the kernel with the caller's buffer.
+        // Checked before the request is submitted: a wait that is refused afterwards would end this
+        // call while the kernel still uses the caller's buffer.
         ums::worker::assert_may_wait();
         if !ums::worker::is_worker() && timeout_ns != UMS_FOREVER {
             poll(&fd, &what, timeout_ns)?;
@@ -391,7 +396,8 @@ fn wait(fd: Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
     if code < 0 { i64::from(code) } else { result }
 }
 
-/// On a plain thread a time limit is kept by polling first.
+/// Waits until the descriptor is ready, or the time limit expires. On a plain thread this comes
+/// before the operation, which would block without a time limit.
 fn poll(fd: &Descriptor, what: &What, timeout_ns: u64) -> Result<(), Fault> {
     let events = match what {
         What::Read(_, UMS_CURRENT) | What::Scatter(_, UMS_CURRENT) | What::Accept => libc::POLLIN,
@@ -408,7 +414,8 @@ fn poll(fd: &Descriptor, what: &What, timeout_ns: u64) -> Result<(), Fault> {
     }
 }
 
-/// Reads, and waits for it; other workers run meanwhile. Returns the number of bytes.
+/// Reads, and waits until the read has completed; other workers run meanwhile. Returns the number
+/// of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_read(
     fd: Descriptor,
@@ -422,7 +429,8 @@ pub unsafe extern "C" fn ums_read(
     wait(fd, buffer.map(|buffer| What::Read(buffer, offset)), timeout_ns)
 }
 
-/// Writes, and waits for it; other workers run meanwhile. Returns the number of bytes.
+/// Writes, and waits until the write has completed; other workers run meanwhile. Returns the number
+/// of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_write(
     fd: Descriptor,
@@ -436,13 +444,13 @@ pub unsafe extern "C" fn ums_write(
     wait(fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
 }
 
-/// Accepts one connection, and waits for it. Returns its descriptor, in non-blocking mode.
+/// Waits for a connection, and accepts it. Returns its descriptor, in non-blocking mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_accept(fd: Descriptor, timeout_ns: u64) -> c_int {
     wait(fd, Ok(What::Accept), timeout_ns) as c_int
 }
 
-/// Connects a socket in non-blocking mode, and waits for it.
+/// Connects a socket in non-blocking mode, and waits until it is connected.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_connect(
     fd: Descriptor,

@@ -1,7 +1,7 @@
 //! `ums.h`: the cooperative scheduler for C.
 //!
 //! ```text
-//!   fault    errors: a negative errno and a sentence; no panic reaches C
+//!   fault    errors: a negative errno and a message; no panic reaches C
 //!   object   the object behind an opaque pointer: alive, of the right kind, not freed while in use
 //!   options, node, task, user, worker, sync, io, stats       the functions, by subject
 //! ```

@@ -80,7 +80,7 @@ pub trait Object: 'static {
     type Value: Send + Sync + 'static;
     /// A number that no other kind has, and that is unlikely to occur elsewhere in memory.
     const KIND: u64;
-    /// Its name in error sentences.
+    /// Its name in error messages.
     const NAME: &'static str;
     /// Returns the pool of its slots.
     fn pool() -> &'static Pool<Slot<Self::Value>>;

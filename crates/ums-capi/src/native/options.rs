@@ -39,19 +39,23 @@ pub const UMS_IO_EPOLL: u32 = 2;
 pub const UMS_IO_SYNC: u32 = 3;
 
 /// The behaviour of the original as a whole: classic placement, a runnable list that is first in
-/// first out, 255 workers. Overrides `placement` and `max_workers`.
+/// first out, 255 workers, no polling before a scheduler sleeps. Overrides `placement` and
+/// `max_workers`.
 pub const UMS_CLASSIC: u32 = 1;
 /// Pins each scheduler's threads to a processor of its own.
 pub const UMS_PIN: u32 = 2;
 /// Backs the stacks of fibers with memory when they are created.
 pub const UMS_PRECOMMIT_STACKS: u32 = 4;
-/// Writes no sentences to stderr about things that the program's user can correct, such as a worker
+/// Writes no messages to stderr about things that the program's user can correct, such as a worker
 /// that does not yield. Then there is also no thread that looks for such workers.
 pub const UMS_NO_WARNINGS: u32 = 8;
 /// A thread worker that is blocked in the kernel keeps its scheduler. Without this flag such a
 /// worker loses the scheduler after some 10 milliseconds, and the code after its block runs in
 /// parallel with the scheduler's other workers until its next call of this library.
 pub const UMS_KEEP_BLOCKED: u32 = 16;
+/// A scheduler without work sleeps at once. Without this flag it may poll first for as long as
+/// `idle_spin_ns` says.
+pub const UMS_NO_IDLE_SPIN: u32 = 32;
 
 /// The options of a node. Set `size` to sizeof(ums_options), and all other fields to zero for the
 /// defaults.
@@ -76,7 +80,8 @@ pub struct ums_options {
     pub preemptive_limit: usize,
     /// How long a worker may be idle before it is destroyed; 0: 15 minutes.
     pub idle_worker_timeout_ns: u64,
-    /// How long a scheduler without work spins before it sleeps; 0: not at all.
+    /// How long a scheduler without work polls before it sleeps; 0: for as long as that pays, at
+    /// most 50 us and 5 % of the time; see also UMS_NO_IDLE_SPIN.
     pub idle_spin_ns: u64,
     /// How long a request may wait for a worker; 0: no limit.
     pub queue_timeout_ns: u64,
@@ -86,8 +91,8 @@ pub struct ums_options {
     pub placement: u32,
     /// UMS_IO_...
     pub io: u32,
-    /// UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED, combined with
-    /// |.
+    /// UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED,
+    /// UMS_NO_IDLE_SPIN, combined with |.
     pub flags: u32,
 }
 
@@ -174,13 +179,21 @@ impl ums_options {
             UMS_WORKERS_FIBER => caller::fiber_workers(builder),
             other => return Err(unknown("worker_kind", other)),
         };
-        let known =
-            UMS_CLASSIC | UMS_PIN | UMS_PRECOMMIT_STACKS | UMS_NO_WARNINGS | UMS_KEEP_BLOCKED;
+        let known = [
+            UMS_CLASSIC,
+            UMS_PIN,
+            UMS_PRECOMMIT_STACKS,
+            UMS_NO_WARNINGS,
+            UMS_KEEP_BLOCKED,
+            UMS_NO_IDLE_SPIN,
+        ];
+        let known = known.into_iter().fold(0, |all, flag| all | flag);
         if self.flags & !known != 0 {
             return Err(unknown("flags", self.flags));
         }
         let has = |flag| self.flags & flag != 0;
         builder = if has(UMS_CLASSIC) { builder.classic() } else { builder };
+        builder = if has(UMS_NO_IDLE_SPIN) { builder.idle_spin(Duration::ZERO) } else { builder };
         builder = builder.pin(has(UMS_PIN)).precommit_stacks(has(UMS_PRECOMMIT_STACKS));
         Ok(builder.warnings(!has(UMS_NO_WARNINGS)).take_over_blocked(!has(UMS_KEEP_BLOCKED)))
     }
@@ -222,7 +235,7 @@ mod tests {
             ums_options { worker_kind: 2, ..Default::default() },
             ums_options { placement: 4, ..Default::default() },
             ums_options { io: 4, ..Default::default() },
-            ums_options { flags: 32, ..Default::default() },
+            ums_options { flags: 64, ..Default::default() },
         ] {
             assert_eq!(bad.builder().unwrap_err().errno(), libc::EINVAL);
         }

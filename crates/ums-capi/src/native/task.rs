@@ -1,7 +1,8 @@
 //! Tasks: C functions that a worker runs, and waiting for their results.
 //!
-//! A task pointer ends with the call that takes its result, or with `ums_task_detach`. While one
-//! caller waits for a task, others may query and cancel it, but not wait too.
+//! A task pointer becomes invalid with the call that takes the task's result, or with
+//! `ums_task_detach`. While one caller waits for a task, others may query it and cancel it. A
+//! second call that would wait for it returns -EBUSY.
 
 use std::ffi::c_int;
 
@@ -33,7 +34,7 @@ impl Call {
         Ok(Call { function, arg })
     }
 
-    /// Runs it.
+    /// Calls the function.
     pub(super) fn run(self) -> Argument {
         (self.function)(self.arg)
     }
@@ -48,15 +49,15 @@ objects! {
     ums_task = b"ums task": Task;
 }
 
-/// What is behind a task pointer.
+/// What a task pointer refers to.
 pub struct Task {
-    /// None while a caller waits for it.
+    /// `None` while a caller waits for the task.
     handle: Lock<Option<JoinHandle<Argument>>>,
     cancel: CancelHandle,
     request: u64,
 }
 
-/// Gives the task to the caller, or detaches it if the caller does not ask for it.
+/// Stores a pointer to the task in `out`. If `out` is NULL, detaches the task.
 pub(super) fn give(handle: JoinHandle<Argument>, mut out: Out<'_, Handle<ums_task>>) {
     if out.is_null() {
         return;
@@ -124,8 +125,8 @@ pub extern "C" fn ums_task_detach(task: Handle<ums_task>) -> c_int {
     guard(|| object::free(task, |task| task.handle.lock().is_some()).map(|()| 0))
 }
 
-/// Asks for the task's end: if no worker has begun it, it never runs; otherwise its waits fail with
-/// -ECANCELED, and so do its checkpoints. It is never stopped by force.
+/// Cancels the task. If no worker has begun it, it never runs. Otherwise its waits and its calls of
+/// ums_checkpoint fail with -ECANCELED. It is never stopped by force.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_task_cancel(task: Handle<ums_task>) -> c_int {
     guard(|| {

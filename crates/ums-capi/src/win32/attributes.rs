@@ -113,8 +113,7 @@ impl Attributes<'_> {
         if header.used == header.room {
             return Err(ERROR_GEN_FAILURE);
         }
-        // SAFETY: C Caller: `used` is less than `room`, and the memory has room for so many
-        // entries.
+        // SAFETY: C Caller: the memory has room for `room` entries, and `used` is less than that.
         unsafe { entries.add(header.used).write(entry) };
         header.used += 1;
         Ok(())

@@ -1,10 +1,10 @@
-//! Thread-local values: `TlsAlloc` and, with a function for the thread's end,
-//! `FlsAlloc`. Both are keys of the pthread library.
+//! Thread-local values: `TlsAlloc`, and `FlsAlloc`, which takes a function that is called at each
+//! thread's end. Their indices are keys of the pthread library.
 //!
 //! Each worker is a thread, so each has its own values.
 //!
-//! Only indices that were made here are used: another key may have a function that expects its own
-//! values.
+//! Only indices that were made here are accepted. Any other pthread key belongs to other code,
+//! whose destructor expects values of its own.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::error::{
 };
 use super::system::{self, Value};
 
-/// The index that means that none is left.
+/// Returned instead of an index if none is left.
 pub const TLS_OUT_OF_INDEXES: u32 = u32::MAX;
 
 /// The function that is called with a thread's value at its end.
@@ -43,8 +43,8 @@ fn make(callback: FlsCallback) -> Option<u32> {
     Some(index)
 }
 
-/// Frees an index. Returns false if it was not made here, or was freed already: of two calls at
-/// once, one finds the bit.
+/// Frees an index. Returns false if it was not made here, or was freed already. Of two calls at the
+/// same time, one returns true.
 fn free(index: u32) -> bool {
     let made =
         bit(index).is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0);
@@ -61,7 +61,8 @@ pub extern "C" fn TlsAlloc() -> u32 {
     FlsAlloc(None)
 }
 
-/// Creates an index. At a thread's end the function is called with its value, unless that is NULL.
+/// Creates an index. At a thread's end the function is called with the thread's value, unless that
+/// is NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn FlsAlloc(callback: FlsCallback) -> u32 {
     given(TLS_OUT_OF_INDEXES, make(callback).ok_or(ERROR_NOT_ENOUGH_MEMORY))

@@ -1,17 +1,17 @@
-//! Interlocked singly linked lists: a stack that many threads push to and pop from without a lock,
-//! as schedulers' ready lists often are.
+//! Interlocked singly linked lists: stacks that many threads push to and pop from without a lock.
+//! Schedulers often use them as ready lists.
 //!
 //! ```text
 //!   word: 63 .. 20 the first entry's address, without its low 4 bits | 19 .. 0 number of changes
 //! ```
 //!
-//! The number of changes keeps a pop from mistaking an entry that was popped and pushed again for
-//! one that was never popped, for about a million changes.
+//! By the number of changes a pop notices that the first entry was popped and pushed again
+//! meanwhile. It could fail to notice only after a multiple of 2^20 changes.
 //!
-//! Header and entries belong to the program, are aligned to 16 bytes, and an entry's memory stays
-//! readable as long as a pop is possible. An entry that has been pushed may be popped and freed by
-//! another thread before the push returns, so an entry is a bare pointer here, and no reference to
-//! it lives longer than one access. Unsafe code only for these accesses.
+//! Header and entries belong to the program and are aligned to 16 bytes. An entry's memory stays
+//! readable as long as a pop is possible. Another thread may pop and free an entry before the push
+//! of it returns, so entries are raw pointers here, and no reference to one lives longer than one
+//! access. Unsafe code only for these accesses.
 
 #![allow(unsafe_code)]
 
@@ -75,8 +75,8 @@ pub extern "C" fn InterlockedPopEntrySList(list: &Header) -> *mut Entry {
         if entry.is_null() {
             return entry;
         }
-        // SAFETY: C Caller: readable even if another thread popped it meanwhile; then the swap
-        // fails.
+        // SAFETY: C Caller: the entry is readable even if another thread has popped it meanwhile.
+        // Then the exchange fails.
         let next = unsafe { (*entry).next.load(Ordering::Relaxed) };
         let to = word(next, before);
         match list.word.compare_exchange_weak(before, to, Ordering::AcqRel, Ordering::Acquire) {
@@ -89,7 +89,7 @@ pub extern "C" fn InterlockedPopEntrySList(list: &Header) -> *mut Entry {
     }
 }
 
-/// Takes all entries, linked to one another.
+/// Empties the list, and returns its first entry, from which the others are linked.
 #[unsafe(no_mangle)]
 pub extern "C" fn InterlockedFlushSList(list: &Header) -> *mut Entry {
     let empty = |before| Some(word(std::ptr::null_mut(), before));

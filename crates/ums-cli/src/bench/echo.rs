@@ -47,15 +47,16 @@ impl Block {
     }
 }
 
-/// `echo port= block= style= workers=`.
+/// `echo port= block= style= workers= cpus=`.
 pub fn echo(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let block = Block::read(args)?;
     let port = args.number("port", 7000)? as u16;
     let workers = args.number("workers", 4096)?;
     let style = args.text("style", "task").to_owned();
+    let cpus = args.number("cpus", 1)?;
     args.all_known()?;
-    let node = setup.node(1, workers)?;
+    let node = setup.node(cpus, workers)?;
     let at = SocketAddr::from(([127, 0, 0, 1], port));
     let system = |error: std::io::Error| Stop::Skip(format!("{at}: {error}"));
     match style.as_str() {

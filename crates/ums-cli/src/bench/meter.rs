@@ -20,7 +20,7 @@ pub enum Stop {
     /// This computer, or this kind of worker, does not support the bench: it prints a skip line and
     /// exits with status 3.
     Skip(String),
-    /// The arguments are wrong: prints a sentence on stderr and exits with status 2.
+    /// The arguments are wrong: prints a message on stderr and exits with status 2.
     Usage(String),
 }
 

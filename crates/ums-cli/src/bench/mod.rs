@@ -11,6 +11,7 @@ mod disk;
 mod echo;
 mod floor;
 mod meter;
+mod operations;
 mod own;
 mod setup;
 mod syscalls;
@@ -31,7 +32,7 @@ struct Bench {
     short: &'static [&'static str],
 }
 
-const BENCHES: [Bench; 15] = [
+const BENCHES: [Bench; 16] = [
     Bench {
         name: "switch",
         keys: "tasks=2 total=10000000",
@@ -90,7 +91,7 @@ const BENCHES: [Bench; 15] = [
     },
     Bench {
         name: "echo",
-        keys: "port=7000 block=none|naive|proper style=task|user workers=4096",
+        keys: "port=7000 block=none|naive|proper style=task|user workers=4096 cpus=1",
         what: "serves on 127.0.0.1 until a signal ends it; a load generator measures it",
         run: echo::echo,
         short: &[],
@@ -122,6 +123,13 @@ const BENCHES: [Bench; 15] = [
         what: "system calls for each yield and switch, counted by the kernel",
         run: syscalls::syscalls,
         short: &["n=10000"],
+    },
+    Bench {
+        name: "operations",
+        keys: "of=yield n=1000 file=FILE",
+        what: "one operation after another, for a debugger that counts its instructions",
+        run: operations::operations,
+        short: &[],
     },
     Bench {
         name: "blocking",
@@ -214,6 +222,7 @@ fn help() -> String {
          ums bench --list\n\n\
          Keys of every bench (but floor and own): kind=fiber|thread|context\n       \
          io=auto|uring|epoll|sync stack=BYTES events=off|on (event rings)\n\
+         spin=auto|off|NS (how long idle schedulers poll)\n\
          Sizes shown are those for fibers; threads do less by default.\n\n",
     );
     for Bench { name, keys, what, .. } in &BENCHES {

@@ -1,5 +1,8 @@
 //! The node of a bench, and the processors that it runs on.
 
+use std::ops::Range;
+use std::time::Duration;
+
 use rustix::thread::{CpuSet, sched_setaffinity};
 use ums::node::IoChoice;
 use ums::{Node, WorkerKind};
@@ -13,10 +16,12 @@ pub struct Setup {
     io: IoChoice,
     stack: u64,
     events: bool,
+    /// `None`: as the library decides.
+    spin_ns: Option<u64>,
 }
 
 impl Setup {
-    /// Reads `kind=`, `io=`, `stack=` and `events=`.
+    /// Reads `kind=`, `io=`, `stack=`, `events=` and `spin=`.
     pub fn read(args: &BenchArgs) -> Result<Setup, Stop> {
         let kind = match args.text("kind", "fiber") {
             "fiber" => WorkerKind::Fiber,
@@ -32,7 +37,12 @@ impl Setup {
             "off" => false,
             other => return Err(Stop::Usage(format!("events={other}: on or off"))),
         };
-        Ok(Setup { kind, io, stack: args.number("stack", 0)?, events })
+        let spin_ns = match args.text("spin", "auto") {
+            "auto" => None,
+            "off" => Some(0),
+            _ => Some(args.number("spin", 0)?),
+        };
+        Ok(Setup { kind, io, stack: args.number("stack", 0)?, events, spin_ns })
     }
 
     /// Returns the printer of JSON lines for this bench and this kind of worker.
@@ -64,14 +74,25 @@ impl Setup {
             .pin(cpus > 1);
         let builder =
             if self.stack > 0 { builder.stack_size(self.stack as usize) } else { builder };
+        let spin = self.spin_ns.map(Duration::from_nanos);
+        let builder = if let Some(spin) = spin { builder.idle_spin(spin) } else { builder };
         workers_of(self.kind, builder).build().map_err(|error| Stop::Skip(error.to_string()))
     }
 }
 
 /// Pins the calling thread, and the threads that it will create, to the first `cpus` processors.
 pub fn pin(cpus: u64) -> Result<(), Stop> {
+    pin_to_all(0..cpus as usize)
+}
+
+/// Pins the calling thread to this processor.
+pub fn pin_to(cpu: usize) -> Result<(), Stop> {
+    pin_to_all(cpu..cpu + 1)
+}
+
+fn pin_to_all(cpus: Range<usize>) -> Result<(), Stop> {
     let mut set = CpuSet::new();
-    (0..cpus as usize).for_each(|cpu| set.set(cpu));
+    cpus.clone().for_each(|cpu| set.set(cpu));
     sched_setaffinity(None, &set)
-        .map_err(|error| Stop::Skip(format!("cannot pin to the first {cpus} CPUs: {error}")))
+        .map_err(|error| Stop::Skip(format!("cannot pin to the CPUs {cpus:?}: {error}")))
 }

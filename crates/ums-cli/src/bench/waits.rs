@@ -2,18 +2,23 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ums::Node;
+use ums::stats::SchedulerCounters;
 use ums::sync::{Mutex, channel};
 
-use super::meter::{BenchArgs, Lines, Meter, Ran, delay_ms};
-use super::setup::Setup;
+use super::meter::{BenchArgs, Lines, Meter, Ran, Stop, delay_ms};
+use super::setup::{Setup, pin_to};
 use super::tasks::cpus;
 
 /// Workers beyond those that a bench's tasks need.
 const SPARE: u64 = 8;
 
-/// `pingpong cpus= n=`: two tasks, two channels of capacity 1; one operation is a round trip.
+/// `pingpong cpus= n=`: two tasks, two channels of capacity 1; one operation is a round trip. With
+/// two CPUs it also prints how long two bare threads that poll one word take, just before and
+/// after.
 pub fn pingpong(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let cpus = cpus(args)?;
@@ -23,6 +28,7 @@ pub fn pingpong(args: &BenchArgs) -> Ran {
     let node = setup.node(cpus, SPARE)?;
     let (ping, pinged) = channel::bounded(1);
     let (pong, ponged) = channel::bounded(1);
+    let bare = if cpus == 2 { bare_round_trip()? } else { [0.0; 2] };
     let meter = Meter::start();
     let here = node.spawn_on(0, move || {
         for i in 0..n {
@@ -39,7 +45,51 @@ pub fn pingpong(args: &BenchArgs) -> Ran {
         task.expect("a new node").join().expect("a task");
     }
     lines.per_op(&meter, n);
+    if cpus == 2 {
+        polls(&lines, &node, meter.read().0);
+        let [wall, cpu] = bare_round_trip()?;
+        lines.metric("bare_spin_ns", bare[0].min(wall), "ns");
+        lines.metric("bare_spin_cpu_ns", bare[1].min(cpu), "ns");
+    }
     Ok(())
+}
+
+/// Prints how often the schedulers polled before they slept, how many polls found something, and
+/// the share of the processors' time that was charged for it.
+fn polls(lines: &Lines, node: &Node, wall_ns: f64) {
+    let all = node.snapshot().schedulers;
+    let sum = |of: fn(&SchedulerCounters) -> u64| all.iter().map(|s| of(&s.counters)).sum::<u64>();
+    lines.metric("sleeps", sum(|c| c.idle_switches) as f64, "count");
+    lines.metric("polls", sum(|c| c.idle_spins) as f64, "count");
+    lines.metric("polls_paid", sum(|c| c.idle_spins_paid) as f64, "count");
+    let charged = sum(|c| c.idle_spin_charged_ns) as f64 / all.len() as f64;
+    lines.metric("polls_charged", 100.0 * charged / wall_ns, "per cent");
+}
+
+/// Returns the time of a round trip between two threads, each on a CPU of its own, that do nothing
+/// but poll one word: in nanoseconds of the clock, and of the processors.
+fn bare_round_trip() -> Result<[f64; 2], Stop> {
+    const TRIPS: u64 = 200_000;
+    let word = Arc::new(AtomicU64::new(0));
+    let player = |mine: u64| {
+        let word = word.clone();
+        move || {
+            pin_to(mine as usize)?;
+            for at in (mine..2 * TRIPS).step_by(2) {
+                while word.load(Ordering::Acquire) != at {
+                    std::hint::spin_loop();
+                }
+                word.store(at + 1, Ordering::Release);
+            }
+            Ok(())
+        }
+    };
+    let meter = Meter::start();
+    for player in [0, 1].map(|mine| std::thread::spawn(player(mine))) {
+        player.join().expect("a player")?;
+    }
+    let (wall, cpu) = meter.read();
+    Ok([wall / TRIPS as f64, cpu / TRIPS as f64])
 }
 
 /// `ring n= tasks=`: a number is passed around a ring of tasks and counted down.

@@ -5,7 +5,8 @@
 //! fiber_pair_ns        one resume and suspend of a fiber
 //! yield_ns             from a worker that calls thread_yield, through the scheduler's entry point,
 //!                      to the next worker
-//! block_ns             from a worker that blocks in a bare read to the next worker's code
+//! block_ns             from a worker that blocks in a read that is not interposed to the next
+//!                      worker's code
 //! block_interposed_ns  the same in the C library's interposed read, which switches before blocking
 //! own_*                the last three, for workers with their own context
 //! ```
@@ -187,7 +188,7 @@ fn read_one(reader: &mut PipeReader, interposed: bool) {
     let mut byte = [0];
     match interposed {
         true => drop(reader.read(&mut byte)),
-        // A bare system call, which no interposed function sees.
+        // A direct system call, which no interposed function sees.
         false => drop(rustix::io::read(&*reader, &mut byte)),
     }
 }

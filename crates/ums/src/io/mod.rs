@@ -35,6 +35,8 @@ use crate::scheduler::{Frozen, Scheduler, Submission, Timed, here};
 use crate::wait::What;
 use crate::wait::error::WaitError;
 
+pub(crate) use crate::os::op::RECEIVE_MAX;
+pub(crate) use request::submit_receive;
 pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
 
 /// Does one operation, waits for its completion, and returns the system call's result.
@@ -59,6 +61,47 @@ pub(crate) fn wait_out(op: LiveOp<'_>, reason: WaitReason) -> io::Result<usize> 
         Some(scheduler) => on_worker(&scheduler, op, reason, NEVER, false),
         None => on_thread(op, NEVER),
     }
+}
+
+/// Sends bytes on a stream: as many as there is room for, and waits only if there is no room at
+/// all. `deadline` returns the deadline of that wait.
+///
+/// # Errors
+/// As for [`wait_for`].
+pub(crate) fn send_bytes(mut op: LiveOp<'_>, deadline: impl Fn() -> u64) -> io::Result<usize> {
+    let mut until = None;
+    loop {
+        if let Tried::Finished(result) = send_what_fits(&mut op)? {
+            return decode(result);
+        }
+        let until = *until.get_or_insert_with(&deadline);
+        wait_writable(op.fd(), WaitReason::NETWORK_WRITE, until)?;
+    }
+}
+
+/// Sends as many bytes of a stream as there is room for. Returns `WouldBlock` if there is no room.
+///
+/// If other workers can run, the driver may make this call together with others; this worker then
+/// parks for the short time until it does. Otherwise the call is made at once.
+fn send_what_fits(op: &mut LiveOp<'_>) -> io::Result<Tried> {
+    if let Some(scheduler) = here()
+        && scheduler.gathers()
+    {
+        let sent = on_worker(&scheduler, op.attempt(), WaitReason::NETWORK_WRITE, NEVER, false);
+        match sent {
+            Ok(count) => return Ok(Tried::Finished(count as i32)),
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                return Ok(Tried::WouldBlock);
+            }
+            // The scheduler ends and has cancelled the operation: nothing was sent.
+            Err(error) if WaitError::of(&error).is_some() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(match call::try_now(op) {
+        Tried::Finished(result) => Tried::Finished(sockets::result_of(op, result)),
+        would_block => would_block,
+    })
 }
 
 /// Runs a call that blocks and has no asynchronous form on a helper thread, and waits for it. On a
@@ -205,11 +248,6 @@ fn on_thread(mut op: LiveOp<'_>, deadline: u64) -> io::Result<usize> {
 /// Turns a system call's result into an [`io::Result`].
 pub(crate) fn decode(result: i32) -> io::Result<usize> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) }
-}
-
-/// Waits until the descriptor is readable, hung up or in error.
-pub(crate) fn wait_readable(fd: RawFd, reason: WaitReason, deadline: u64) -> io::Result<()> {
-    wait_for(LiveOp::poll(fd, Side::In), reason, deadline).map(drop)
 }
 
 /// Waits until the descriptor is writable, hung up or in error.

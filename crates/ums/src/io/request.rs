@@ -15,7 +15,7 @@
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use super::{decode, on_thread, submit};
@@ -224,6 +224,25 @@ impl Request {
         let token = submit(self.op, self.routine);
         Pending { at: token.map(|token| (Arc::downgrade(&scheduler.arc()), token)) }
     }
+}
+
+/// Puts the receive of at most this many bytes on the I/O list of the caller's scheduler. The
+/// operation has no buffer while it waits. Its routine gets the result and the bytes. Returns as
+/// [`submit`] does.
+///
+/// # Panics
+/// Panics on a plain thread.
+pub(crate) fn submit_receive<R>(fd: RawFd, most: usize, routine: R) -> Option<u64>
+where
+    R: FnOnce(i32, Vec<u8>) + Send + 'static,
+{
+    // A vector with one element, because the element stays in its place when the vector is moved.
+    let mut into = vec![Vec::new()];
+    let op = Op::Receive { fd, into: into.as_mut_ptr(), most };
+    // SAFETY: Frozen Buffer: the routine owns the vector, and it is called or dropped only after
+    // the operation has been dropped.
+    let op = unsafe { LiveOp::of(op) };
+    submit(op, Box::new(move |result| routine(result, into.pop().unwrap_or_default())))
 }
 
 impl std::fmt::Debug for Request {

@@ -203,7 +203,8 @@ fn a_routine_that_would_switch_panics_and_harms_no_worker_rule_9() {
     }
     fn read_in_it() {
         let (read, _send) = pipe();
-        let _ = super::wait_readable(read.as_raw_fd(), WaitReason::OTHER, 0);
+        let _ =
+            super::wait_for(LiveOp::poll(read.as_raw_fd(), super::Side::In), WaitReason::OTHER, 0);
     }
     const ALL: [fn(); 4] = [yield_now, sleep_in_it, leave_in_it, read_in_it];
     on_each_scheduler(

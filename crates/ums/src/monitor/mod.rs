@@ -27,7 +27,7 @@
 //!
 //! *By default* ([`Builder::warnings`](crate::Builder::warnings)) a node is watched with different
 //! options. `STALL` and `SLOW ROUTINE` are reported after one second, and only while other work is
-//! held up. `NO WORKERS` and `NOT PICKED UP` are reported too. Each report is one sentence
+//! held up. `NO WORKERS` and `NOT PICKED UP` are reported too. Each report is one line
 //! (`sentence.rs`). Not reported are stalls whose cause is outside the process, and slow I/O. When
 //! all schedulers are stuck, each of them is reported. The monitor does not look for deadlocks. The
 //! rest of this page is about nodes that were given [`Options`].

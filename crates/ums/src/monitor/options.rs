@@ -37,7 +37,7 @@ pub struct Options {
     pub(crate) per_minute: usize,
     pub(crate) stderr: bool,
     pub(crate) on_report: Option<OnReport>,
-    /// The node was given no options: each report is one sentence on stderr, and nothing else.
+    /// The node was given no options: each report is one line on stderr, and nothing else.
     pub(crate) by_default: bool,
 }
 
@@ -63,13 +63,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the options of a node that was given none. Each finding is printed as one sentence.
+    /// Returns the options of a node that was given none. Each finding is printed in one line.
     pub(crate) fn of_the_default() -> Options {
         Options {
             stall: Duration::from_secs(1),
             starved: Duration::MAX,
             non_yield: Duration::MAX,
-            // After the sentence about a standstill, which is printed after one second.
+            // After the message about a standstill, which is printed after one second.
             no_workers: Duration::from_secs(3),
             all_stuck: Duration::MAX,
             deadlock: Duration::MAX,

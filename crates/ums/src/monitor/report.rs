@@ -111,7 +111,7 @@ pub struct Report {
     pub deadlock: Option<Arc<Deadlock>>,
     /// Number of reports of this scheduler that were left out since the last one.
     pub suppressed: u64,
-    /// The sentence that is printed instead of the report, if the node was given no options.
+    /// The message that is printed instead of the report, if the node was given no options.
     pub(super) sentence: String,
 }
 

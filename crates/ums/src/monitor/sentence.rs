@@ -1,11 +1,11 @@
-//! The sentence that is printed on stderr for a node that was given no options for the monitor.
+//! The message that is printed on stderr for a node that was given no options for the monitor.
 //!
 //! ```text
 //! scheduler '0' is held up: its fiber worker 1 has not yielded for 1.0 s and computes,
 //! in app::parse (main.rs:12). Call ums::yield_now() in such code, or hand it to ums::go_preemptive
 //! ```
 //!
-//! The sentence says what is wrong, in which function, and what to do. A report contains much more;
+//! The message says what is wrong, in which function, and what to do. A report contains much more;
 //! it is for programs that have asked for reports (`text.rs`).
 
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::watch::Waits;
 /// the advice.
 const NAME_MAX: usize = 200;
 
-/// Returns the kind of message that the sentence counts as.
+/// Returns the kind of message that a report counts as, for the rate limit.
 pub(super) fn kind(report: &Report) -> WarningKind {
     match report.condition {
         Condition::NoWorkers | Condition::NotPickedUp => WarningKind::Standstill,
@@ -29,7 +29,7 @@ pub(super) fn kind(report: &Report) -> WarningKind {
     }
 }
 
-/// Returns the sentence about a worker or a completion routine that keeps the scheduler. `waits` is
+/// Returns the message about a worker or a completion routine that keeps the scheduler. `waits` is
 /// the call or fault in which its thread was seen to wait, if any.
 pub(super) fn of_stall(report: &Report, s: &Scheduler, waits: Option<&Waits>) -> String {
     let seconds = report.lasted.as_secs_f64();
@@ -103,7 +103,7 @@ fn advice(report: &Report, s: &Scheduler) -> &'static str {
     }
 }
 
-/// Returns the sentence about requests that wait and of which none was begun.
+/// Returns the message about requests that wait and of which none was begun.
 pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     let workers = s.counters.workers.load(Ordering::Relaxed);
     let (name, queued, seconds) = (s.name(), report.queued, report.lasted.as_secs_f64());

@@ -199,7 +199,7 @@ impl Monitored {
     }
 
     /// Sets the duration from which on workers report slow I/O to the monitor themselves. Nodes
-    /// without options do not count, because there is no sentence for slow I/O.
+    /// without options do not count, because there is no message for slow I/O.
     fn set_threshold(&self) {
         let asked = self.nodes.iter().filter(|node| !node.options.by_default);
         let all = asked.map(|node| ns(node.options.stall).min(alarm::NOBODY - 1));
@@ -418,7 +418,7 @@ pub(super) fn has_ready_work(s: &Scheduler) -> bool {
 
 /// Returns for how long requests have waited while none was picked up; 0 if no request waits.
 fn unpicked(s: &Scheduler, slow: &mut Slow, beat: Beat) -> u64 {
-    let fronts = if s.queue.len() > 0 { s.queue.fronts() } else { [None; 2] };
+    let fronts = if s.queue.len() > 0 { s.queue.fronts_seen() } else { [None; 2] };
     let Some(enqueued) = fronts.into_iter().flatten().next() else {
         slow.clear((0, 0), beat.now);
         return 0;
@@ -437,7 +437,7 @@ fn is_exhausted(s: &Scheduler) -> bool {
         && away >= c.workers
 }
 
-/// Returns true if another sentence explains why requests wait, or if a worker that does not yield
+/// Returns true if another message explains why requests wait, or if a worker that does not yield
 /// is the reason. Such a worker is reported separately, unless the cause is outside the process.
 fn is_reported_otherwise(
     s: &Scheduler,

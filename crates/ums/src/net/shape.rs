@@ -162,7 +162,7 @@ macro_rules! stream_type {
         impl Read for &$name {
             fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
                 // The kernel would wait for a byte although the buffer has no room for it.
-                if buf.is_empty() { Ok(0) } else { self.socket.receive(buf, 0) }
+                if buf.is_empty() { Ok(0) } else { self.socket.receive_bytes(buf) }
             }
 
             fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
@@ -173,11 +173,11 @@ macro_rules! stream_type {
 
         impl Write for &$name {
             fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-                self.socket.send(buf)
+                self.socket.send_bytes(buf)
             }
 
             fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-                self.socket.send_vectored(bufs)
+                self.socket.send_bytes_vectored(bufs)
             }
 
             fn flush(&mut self) -> io::Result<()> {

@@ -128,7 +128,7 @@ impl TcpListener {
     /// for example by [`JoinHandle::cancel`](crate::JoinHandle::cancel);
     /// [`Node::shutdown`](crate::Node::shutdown) cancels only when its grace time is over, so
     /// cancel the acceptor first. While the process is out of descriptors, the next connection
-    /// waits in the listener's queue, and a sentence on stderr says so.
+    /// waits in the listener's queue, and a message on stderr says so.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }

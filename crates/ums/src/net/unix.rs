@@ -88,7 +88,7 @@ impl UnixListener {
     /// Iterates over the connections as they arrive. It ends when the work request is cancelled;
     /// like [`TcpListener::incoming`](super::TcpListener::incoming), it continues during the grace
     /// time of a shutdown. While the process is out of descriptors, the next connection waits in
-    /// the listener's queue, and a sentence on stderr says so.
+    /// the listener's queue, and a message on stderr says so.
     pub fn incoming(&self) -> UnixIncoming<'_> {
         UnixIncoming { listener: self }
     }

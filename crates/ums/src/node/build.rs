@@ -94,7 +94,7 @@ impl Builder {
             // Processor numbers need not begin at 0, so they are taken from the affinity mask.
             let place = machine.allowed.get(index).copied().filter(|_| self.pin);
             // The detection of blocked workers needs a scheduler's threads on one processor.
-            let detects = self.detect_blocking && scheduler::can_detect(self.kind);
+            let detects = self.detect_blocking && self.kind.is_thread();
             let any = || machine.allowed.get(index % machine.allowed.len().max(1)).copied();
             let place = if detects { place.or_else(any) } else { place };
             let options = self.options(index.to_string(), true, share, place);

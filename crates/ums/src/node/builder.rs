@@ -29,7 +29,7 @@ pub struct Builder {
     pub(super) stack_size: Option<usize>,
     pub(super) precommit: bool,
     pub(super) idle_worker_timeout: Duration,
-    pub(super) idle_spin: Duration,
+    pub(super) idle_spin: Option<Duration>,
     pub(super) holder_spin: Duration,
     pub(super) queue_timeout: Duration,
     pub(super) preemptive_limit: Option<usize>,
@@ -55,7 +55,7 @@ impl Default for Builder {
             stack_size: None,
             precommit: false,
             idle_worker_timeout: Duration::from_nanos(limits::TRIM_AFTER_NS),
-            idle_spin: Duration::ZERO,
+            idle_spin: None,
             holder_spin: Duration::from_nanos(limits::HOLDER_SPIN_NS),
             queue_timeout: Duration::MAX,
             preemptive_limit: None,
@@ -93,7 +93,7 @@ impl Builder {
     /// A limit must be at least the number of tasks that wait at the same time. A task that has
     /// begun keeps its worker while it waits. For example, a proxy with two tasks for each
     /// connection needs two workers for each connection. If every worker waits for something that
-    /// only a queued task would do, nothing continues: after a second a sentence on stderr says
+    /// only a queued task would do, nothing continues: after a second a message on stderr says
     /// that the scheduler stands still. Then leave `max_workers` out, raise it, or let fewer tasks
     /// wait at once, for example by a semaphore as at
     /// [`TcpListener::accept`](crate::net::TcpListener::accept).
@@ -117,7 +117,7 @@ impl Builder {
     }
 
     /// Selects the behaviour of SQL Server 2000's User Mode Scheduler: classic placement, a
-    /// first-in-first-out runnable list, 255 workers.
+    /// first-in-first-out runnable list, 255 workers, no polling before a scheduler sleeps.
     pub fn classic(mut self) -> Builder {
         self.placement = Placement::Classic;
         self.fifo = true;
@@ -162,11 +162,16 @@ impl Builder {
         self
     }
 
-    /// Sets how long a scheduler without work polls before it sleeps. The default is zero: an idle
-    /// scheduler uses no processor time. Some tens of microseconds can help if waking a thread
-    /// costs more than polling.
+    /// Sets how long a scheduler without work polls before it sleeps: zero for never.
+    ///
+    /// By default a scheduler learns how long it pays to poll. It polls for at most 50 microseconds
+    /// and only while another scheduler of the node has run in the last millisecond. If its idle
+    /// periods are long, or I/O ends them, it does not poll at all; an idle process sleeps. Time
+    /// that is polled in vain, or for longer than it takes to sleep and wake up, is at most 5 % of
+    /// the processor's time. [`SchedulerCounters`](crate::stats::SchedulerCounters) counts the
+    /// polls and their time. With a fixed time there is no such limit.
     pub fn idle_spin(mut self, span: Duration) -> Builder {
-        self.idle_spin = span;
+        self.idle_spin = Some(span);
         self
     }
 

@@ -282,7 +282,7 @@ impl Node {
     /// unsafe { libc::sigwait(&signals, &mut signal) };
     /// acceptor.cancel(); // its end drops the listener, so new clients are refused
     /// acceptor.join().ok();
-    /// let report = node.shutdown(Duration::from_secs(5)); // first, connections may end
+    /// let report = node.shutdown(Duration::from_secs(5)); // connections get 5 s to end
     /// println!("{} tasks were cancelled", report.cancelled);
     /// # assert_eq!((signal, report.left), (libc::SIGTERM, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -137,7 +137,8 @@ fn answer(listener: &File) {
 #[test]
 fn a_close_that_has_ended_with_eintr_closes_no_descriptor_of_the_same_number() {
     let Some(node) = node() else { return };
-    // Plays a descriptor that another thread opens under the number that the call has closed.
+    // Stands for a descriptor of another thread, which got the number that the worker's `close` has
+    // just freed. Closing that number a second time would close this descriptor.
     let theirs = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 700).unwrap();
     let fd = theirs.as_raw_fd();
     let (tell, told) = std::sync::mpsc::channel();

@@ -7,7 +7,7 @@ use super::builder::Builder;
 use super::kinds;
 use crate::os::limits;
 use crate::os::linux::room::{Cost, Left, Room};
-use crate::scheduler::{self, SchedulerOptions, WorkerKind, WorkerLimit};
+use crate::scheduler::{SchedulerOptions, WorkerKind, WorkerLimit};
 
 /// The highest value to which the limit of descriptors is raised. There is a bound because some
 /// programs loop over all possible descriptors.
@@ -80,14 +80,18 @@ impl Builder {
             stack_size: stack.max(kinds::least_stack(kind)),
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
-            idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
+            idle_spin_ns: match self.idle_spin {
+                // Hidden schedulers are no peers of the others, and the original sleeps at once.
+                None => (!visible || self.fifo).then_some(0),
+                Some(span) => Some(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)),
+            },
             holder_spin_ns: u64::try_from(self.holder_spin.as_nanos()).unwrap_or(u64::MAX),
             queue_timeout_ns: u64::try_from(self.queue_timeout.as_nanos()).unwrap_or(u64::MAX),
             passed_max: if self.fifo { 0 } else { limits::PASSED_MAX },
             steal: visible && self.placement.steals(),
             pin,
             nice: 0,
-            detect_blocking: visible && self.detect_blocking && scheduler::can_detect(kind),
+            detect_blocking: visible && self.detect_blocking && kind.is_thread(),
             take_over_blocked: self.take_over_blocked && !self.fifo,
             io: self.io,
             ring: self.ring,

@@ -13,7 +13,7 @@ impl Builder {
     /// Makes the process's monitor watch this node with these options.
     ///
     /// By default, if [`warnings`](Builder::warnings) are on, the monitor makes fewer checks and
-    /// reports each finding in one sentence. It reports a worker that has kept its scheduler for a
+    /// reports each finding in one line. It reports a worker that has kept its scheduler for a
     /// second while other work there waits, and requests for which no worker becomes free. It does
     /// not report slow I/O, and does not look for deadlocks. With these options it reports in
     /// several lines, calls callbacks, and finds and breaks deadlocks. If there are neither options
@@ -29,11 +29,11 @@ impl Builder {
         self
     }
 
-    /// Sets whether problems are reported on stderr, in one sentence each. Reported are problems
+    /// Sets whether problems are reported on stderr, in one line each. Reported are problems
     /// that the program or its operator can fix, such as a worker that does not yield, and refusals
-    /// of the system. The default is true. There is at most one sentence of each kind in ten
+    /// of the system. The default is true. There is at most one message of each kind in ten
     /// seconds, and the next one says how many were left out. The page `docs/diagnosing.md` in the
-    /// repository lists the sentences, and what to do.
+    /// repository lists the messages, and what to do.
     ///
     /// ```
     /// // Nothing is written, and no thread checks for workers that do not yield.
@@ -105,8 +105,8 @@ impl NodeInner {
         }
     }
 
-    /// Returns whether the monitor's findings are reported as sentences. Applies only if no monitor
-    /// options are set.
+    /// Returns whether the monitor's findings are reported in one line each. Applies only if no
+    /// monitor options are set.
     fn reports_in_sentences(&self) -> bool {
         if crate::os::sim::is_here() {
             return false;

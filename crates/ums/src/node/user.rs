@@ -312,15 +312,15 @@ impl UserLock {
             lock.belong_to(user, holds);
             return Ok(());
         };
-        let asked = waiter().will_wait_for(self, AsVictim::Fails);
-        let ticket = begin(What::new(WaitReason::LCK_M_X).on(self).blocked_by_user(owner));
-        lock.waiters.push_back(LockWaiter { user, holds, how: How::Parked(ticket) });
-        lock.workers += 1;
-        drop(lock);
-        // From here on, a releaser that chooses this wait makes this user the owner before it wakes
-        // the worker.
-        let outcome = ticket.result(park(ticket, span.map_or(NEVER, clock::after)));
-        drop(asked);
+        let (ticket, outcome) = waiter().in_wait_for(self, AsVictim::Fails, || {
+            let ticket = begin(What::new(WaitReason::LCK_M_X).on(self).blocked_by_user(owner));
+            lock.waiters.push_back(LockWaiter { user, holds, how: How::Parked(ticket) });
+            lock.workers += 1;
+            drop(lock);
+            // From here on, a releaser that chooses this wait makes this user the owner before it
+            // wakes the worker.
+            (ticket, ticket.result(park(ticket, span.map_or(NEVER, clock::after))))
+        });
         if outcome.is_err() {
             let mut lock = self.lock();
             let is_it = |w: &LockWaiter| matches!(w.how, How::Parked(t) if t == ticket);

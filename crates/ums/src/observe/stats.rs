@@ -8,7 +8,7 @@
 //! | `stacks` | every worker's backtrace: `..."stacks":[{"scheduler_id":0,...,"frames":[...]}]` |
 //! | `stack S W` | the same for worker W of scheduler S |
 //! | `trace chrome 500`, `trace perfetto 0` | a trace of the next 500 ms, or of the event rings |
-//! | anything else | `{"error":"a sentence"}` |
+//! | anything else | `{"error":"a message"}` |
 //!
 //! A row is an object with a member for each column. `now_us` is the time of a monotonic clock;
 //! readers use it only for the time between two answers, to compute rates.

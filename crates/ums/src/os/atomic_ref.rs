@@ -1,18 +1,18 @@
-//! An atomic reference to what is never freed.
+//! An atomic reference to an object that is never freed.
 //!
-//! Waiters, rings of events, watched threads and events are never freed, only used again. Other
-//! threads reach them by a pointer that may be a little old; they find by a word in the object that
-//! they are late.
+//! Waiters, event rings, watched threads and events are never freed, only used again. Another
+//! thread may still have a reference to such an object when it is used for something else. The
+//! thread notices that by a word in the object.
 //!
-//! Named invariant **Type Stable**: an [`AtomicRef`] holds null or what was made from a `&'static
-//! T`, and hands out the same. A store releases and a load acquires: what the storing thread did to
-//! the object before, such as making it, is visible to the thread that follows the reference. A
-//! caller cannot choose less, because the type promises a valid `&'static T` to safe code. On
-//! x86-64 both are plain moves.
+//! Named invariant **Type Stable**: an [`AtomicRef`] holds null or a pointer that was made from a
+//! `&'static T`, and returns that reference. A store releases and a load acquires: what the storing
+//! thread did to the object before, such as making it, is visible to the thread that follows the
+//! reference. A caller cannot choose a weaker ordering, because the type promises a valid `&'static
+//! T` to safe code. On x86-64 both are plain moves.
 //!
-//! An [`AtomicMarkedRef`] has a mark beside the reference, in the lowest bit of one word.
+//! An [`AtomicMarkedRef`] is a reference and a mark in one word. The mark is the lowest bit.
 //!
-//! What this file does not do: the accesses that a model looks at (`os/atomic.rs`).
+//! Atomics that loom models check are in `os/atomic.rs`.
 
 #![allow(unsafe_code)]
 
@@ -51,7 +51,7 @@ impl<T> AtomicRef<T> {
         self.at.store(pointer(to), Ordering::Release);
     }
 
-    /// Makes it refer to nothing, if it refers to this.
+    /// Makes it refer to nothing, if it refers to `it`. Returns whether it did.
     pub fn clear_if(&self, it: &'static T) -> bool {
         let it = pointer(Some(it));
         self.at.compare_exchange(it, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()

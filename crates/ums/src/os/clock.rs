@@ -122,7 +122,7 @@ fn measure_rate(span: u64) -> u64 {
 }
 
 /// Returns a number of ticks that takes at most this many nanoseconds, and not much less. A thread
-/// that waits for so many ticks before it reads the clock again is never late.
+/// that waits for this number of ticks before it reads the clock again is never late.
 pub fn ticks_within(span_ns: u64) -> u64 {
     if ticks_are_ns() {
         return span_ns;

@@ -72,7 +72,8 @@ pub trait Driver: Send {
     /// chosen.
     fn describe(&self) -> String;
 
-    /// Starts an operation under a token that no pending operation has, at most [`TOKEN_MAX`]. It
+    /// Starts an operation under a token, at most [`TOKEN_MAX`], whose lower half no pending
+    /// operation has. A driver may use the lower half as the number of a place, so it is small. It
     /// cannot fail: an error is returned as the operation's result.
     fn submit(&mut self, token: u64, op: LiveOp<'static>) -> Submitted;
 
@@ -93,6 +94,12 @@ pub trait Driver: Send {
     /// passed; then appends the completed operations to `out`. It may return early and without a
     /// completion.
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>);
+
+    /// Returns whether it is cheaper to submit an operation that could be carried out at once than
+    /// to make its system call, because the driver enters the kernel for several operations
+    /// together. `others_can_run` says whether the scheduler has something to run meanwhile. A
+    /// driver that returns true carries the operation out soon, even if no worker waits.
+    fn gathers(&mut self, others_can_run: bool) -> bool;
 
     /// Returns a handle by which any thread can end `wait`.
     fn waker(&self) -> Waker;

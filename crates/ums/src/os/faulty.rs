@@ -199,6 +199,10 @@ impl Driver for Faulty {
         self.pass(out);
     }
 
+    fn gathers(&mut self, others_can_run: bool) -> bool {
+        self.inner.gathers(others_can_run)
+    }
+
     fn waker(&self) -> Waker {
         self.inner.waker()
     }

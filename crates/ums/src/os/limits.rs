@@ -17,6 +17,21 @@ pub const QUANTUM_NS: u64 = 4_000_000;
 pub const SLOW_IO_NS: u64 = 15_000_000_000;
 /// How long an idle scheduler stays awake for the next request of a user that holds a lock: 100 us.
 pub const HOLDER_SPIN_NS: u64 = 100_000;
+/// The longest adaptive poll of an idle scheduler before it sleeps: 50 us.
+pub const SPIN_MAX_NS: u64 = 50_000;
+/// The shortest adaptive poll: 5 us.
+pub const SPIN_LEAST_NS: u64 = 5_000;
+/// The longest idle period that speaks for polling: 100 us.
+pub const SPIN_PERIOD_MAX_NS: u64 = 100_000;
+/// What it costs a processor to sleep and wake up, about. A poll that finds something within this
+/// time is not charged: 5 us.
+pub const SPIN_FREE_NS: u64 = 5_000;
+/// Polls are charged at most one part in so many of the time: 5 %.
+pub const SPIN_SHARE: u64 = 20;
+/// How much charged polling may be saved up: 250 us.
+pub const SPIN_BUDGET_MAX_NS: u64 = 250_000;
+/// An idle scheduler polls only if a peer has run within this time: 1 ms.
+pub const SPIN_PEER_RAN_NS: u64 = 1_000_000;
 /// The highest nice value, for threads that leave the processor to all others.
 pub const NICE_MAX: u8 = 19;
 /// How many choices may pass over something that was ready earlier, before only age decides.

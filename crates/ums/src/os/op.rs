@@ -22,6 +22,9 @@ use rustix::net::addr::SocketAddrStorage;
 /// The most buffers that one call takes (`IOV_MAX`).
 pub const BUFFERS_MAX: usize = 1024;
 
+/// The most bytes that one [`Op::Receive`] takes.
+pub const RECEIVE_MAX: usize = 2048;
+
 /// An offset that means the file's current position.
 pub const CURRENT: u64 = u64::MAX;
 
@@ -45,6 +48,10 @@ pub enum Op {
     PollOut { fd: RawFd },
     /// `recv(2)`.
     Recv { fd: RawFd, buf: *mut u8, len: usize, flags: i32 },
+    /// `recv(2)` on a stream into memory that the driver chooses when bytes have arrived. They are
+    /// put into the vector, at most `most` and at most [`RECEIVE_MAX`]. So an operation that waits
+    /// needs no buffer.
+    Receive { fd: RawFd, into: *mut Vec<u8>, most: usize },
     /// `send(2)`.
     Send { fd: RawFd, buf: *const u8, len: usize, flags: i32 },
     /// `recvmsg(2)`. The buffer is the header with all that it points to.
@@ -86,6 +93,7 @@ impl Op {
             Op::PollIn { fd }
             | Op::PollOut { fd }
             | Op::Recv { fd, .. }
+            | Op::Receive { fd, .. }
             | Op::Send { fd, .. }
             | Op::RecvMsg { fd, .. }
             | Op::SendMsg { fd, .. }
@@ -105,6 +113,7 @@ impl Op {
         match self {
             Op::PollIn { .. }
             | Op::Recv { .. }
+            | Op::Receive { .. }
             | Op::RecvMsg { .. }
             | Op::Accept { .. }
             | Op::Read { .. }
@@ -210,10 +219,32 @@ impl<'a> LiveOp<'a> {
         if let Op::Read { len, .. }
         | Op::Write { len, .. }
         | Op::Recv { len, .. }
+        | Op::Receive { most: len, .. }
         | Op::Send { len, .. } = &mut self.op
         {
             *len = to.min(*len);
         }
+    }
+
+    /// Puts received bytes into the vector of an [`Op::Receive`], in place of what it contains.
+    pub fn fill(&mut self, bytes: Vec<u8>) {
+        let Op::Receive { into, .. } = self.op else { unreachable!("it has a buffer") };
+        // SAFETY: Frozen Buffer: the vector is valid, and no other code uses it.
+        unsafe { *into = bytes };
+    }
+
+    /// Returns the same operation for an attempt: a send or a receive that would wait fails with
+    /// `-EAGAIN` instead. Others are not changed.
+    pub fn attempt(&mut self) -> LiveOp<'_> {
+        let mut op = self.op;
+        if let Op::Recv { flags, .. }
+        | Op::Send { flags, .. }
+        | Op::RecvMsg { flags, .. }
+        | Op::SendMsg { flags, .. } = &mut op
+        {
+            *flags |= libc::MSG_DONTWAIT;
+        }
+        LiveOp::with(op)
     }
 
     /// Makes an operation that receives bytes.

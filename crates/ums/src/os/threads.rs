@@ -85,6 +85,19 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
+/// How long a pause takes in a simulated world.
+const SIMULATED_PAUSE: Duration = Duration::from_micros(2);
+
+/// Waits for a moment, between two looks at memory that another processor will write. It makes no
+/// system call. In a simulated world it sleeps, so that time goes on and other threads run.
+#[inline]
+pub fn pause() {
+    if sim::is_here() {
+        return sleep(SIMULATED_PAUSE);
+    }
+    std::hint::spin_loop();
+}
+
 /// Marks a place where, in a simulated world, another thread may run.
 #[inline(always)]
 pub fn point(what: &'static str) {

@@ -154,6 +154,8 @@ impl EventRing {
     pub fn take(scheduler: u32) -> &'static EventRing {
         RINGS.take(EventRing::new, |ring| {
             ring.head.store(0, Ordering::Relaxed);
+            // For `record_at`: the place before that of the first record.
+            ring.places[RING_RECORDS - 1].at.store(0, Ordering::Relaxed);
             ring.scheduler.store(scheduler, Ordering::Relaxed);
         })
     }
@@ -166,13 +168,21 @@ impl EventRing {
     /// Records an event that happens now. Only the baton's holder calls this.
     #[inline]
     pub fn record(&self, event: RingEvent, worker: u32, detail: u32) {
+        self.record_at(event, worker, detail, clock::ticks());
+    }
+
+    /// Records an event of a moment ago: `at` is when the caller has read the clock. The times of a
+    /// ring never decrease, so the event gets the time of the one before it, if that is later.
+    #[inline]
+    pub fn record_at(&self, event: RingEvent, worker: u32, detail: u32, at: u64) {
         let head = self.head.load(Ordering::Relaxed);
         // A reader that sees one of the stores below sees this head, too.
         fence(Ordering::Release);
         let place = &self.places[head as usize % RING_RECORDS];
         let worker = worker & ((1 << WORKER_BITS) - 1);
         let what = (event as u64) << 56 | u64::from(worker) << 32 | u64::from(detail);
-        place.at.store(clock::ticks(), Ordering::Relaxed);
+        let before = &self.places[head.wrapping_sub(1) as usize % RING_RECORDS];
+        place.at.store(at.max(before.at.load(Ordering::Relaxed)), Ordering::Relaxed);
         place.what.store(what, Ordering::Relaxed);
         self.head.store(head + 1, Ordering::Release);
     }

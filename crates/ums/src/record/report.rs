@@ -1,22 +1,22 @@
-//! Messages to the operator of the program. All sentences that this library writes to stderr are
+//! Messages to the operator of the program. All messages that this library writes to stderr are
 //! written here.
 //!
 //! ```text
-//! let sentence = format_args!("scheduler '{name}' could not create a worker: {error}");
-//! report::warn(WarningKind::NoWorker, sentence)
+//! let message = format_args!("scheduler '{name}' could not create a worker: {error}");
+//! report::warn(WarningKind::NoWorker, message)
 //! ums: scheduler '0' could not create a worker: out of memory (3 like it were left out)
 //! ```
 //!
-//! *How to use it.* A sentence says what is wrong and what to do about it. The caller adds neither
+//! *How to use it.* A message says what is wrong and what to do about it. The caller adds neither
 //! `ums: ` nor a newline; this file adds both. A caller with a scheduler uses `Scheduler::warn`,
 //! because the node may have been built with [`warnings(false)`](crate::Builder::warnings).
 //! [`last_words`] is for a process that is about to abort: it has no rate limit and cannot be
 //! turned off.
 //!
 //! *What it guarantees.* It never panics, allocates or takes a lock, so it can be called anywhere:
-//! by the holder of a scheduler's baton, and in the middle of a turn. It never waits: a sentence
-//! that stderr does not accept immediately is left out. A sentence is one `write`, and is cut at
-//! [`LENGTH_MAX`] bytes. In any [`PAUSE_NS`], one sentence of each [`WarningKind`] is written; the
+//! by the holder of a scheduler's baton, and in the middle of a turn. It never waits: a message
+//! that stderr does not accept immediately is left out. A message is one `write`, and is cut at
+//! [`LENGTH_MAX`] bytes. In any [`PAUSE_NS`], one message of each [`WarningKind`] is written; the
 //! next one says how many were left out before it.
 //!
 //! In a simulation nothing is written, because a campaign runs thousands of simulated worlds.
@@ -28,12 +28,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::os::clock;
 
-/// Longer sentences are cut. A pipe accepts this many bytes in one piece.
+/// Longer messages are cut. A pipe accepts this many bytes in one piece.
 const LENGTH_MAX: usize = 1024;
-/// The pause between two sentences of one kind: 10 s.
+/// The pause between two messages of one kind: 10 s.
 const PAUSE_NS: u64 = 10_000_000_000;
 
-/// The subject of a sentence. Each kind has its own rate limit.
+/// The subject of a message. Each kind has its own rate limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WarningKind {
     /// The system refused a worker, or another thread.
@@ -52,9 +52,9 @@ pub(crate) enum WarningKind {
     Setup,
 }
 
-/// The rate limit of one kind of sentences.
+/// The rate limit of one kind of messages.
 struct Gate {
-    /// The time until which no sentence of this kind is written.
+    /// The time until which no message of this kind is written.
     closed_until: AtomicU64,
     left_out: AtomicU64,
 }
@@ -64,7 +64,7 @@ impl Gate {
         Gate { closed_until: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Returns whether a sentence may be written now. Of several callers at once, one gets true.
+    /// Returns whether a message may be written now. Of several callers at once, one gets true.
     fn passes(&self, now: u64) -> bool {
         let until = self.closed_until.load(Ordering::Relaxed);
         let next = now.saturating_add(PAUSE_NS);
@@ -93,13 +93,13 @@ impl Gate {
 
 static GATES: [Gate; 7] = [const { Gate::open() }; 7];
 
-/// Returns whether a sentence of this kind would be left out now, so that a caller can avoid the
+/// Returns whether a message of this kind would be left out now, so that a caller can avoid the
 /// work of composing it.
 pub(crate) fn is_closed(kind: WarningKind) -> bool {
     clock::now() < GATES[kind as usize].closed_until.load(Ordering::Relaxed)
 }
 
-/// Writes a sentence to stderr, unless one of its kind was written less than [`PAUSE_NS`] ago.
+/// Writes a message to stderr, unless one of its kind was written less than [`PAUSE_NS`] ago.
 #[cold]
 pub(crate) fn warn(kind: WarningKind, text: fmt::Arguments<'_>) {
     if crate::os::sim::is_here() {
@@ -108,7 +108,7 @@ pub(crate) fn warn(kind: WarningKind, text: fmt::Arguments<'_>) {
     GATES[kind as usize].tell(clock::now(), text, write_now);
 }
 
-/// Writes the last sentence of this process, which is about to abort.
+/// Writes the last message of this process, which is about to abort.
 #[cold]
 pub(crate) fn last_words(text: fmt::Arguments<'_>) {
     write_now(Line::of(text).bytes());
@@ -126,7 +126,7 @@ fn write_now(bytes: &[u8]) -> bool {
         && rustix::io::write(&stderr, bytes).is_ok_and(|n| n == bytes.len())
 }
 
-/// A sentence, composed in the caller's stack frame.
+/// A message, composed in the caller's stack frame.
 struct Line {
     text: [u8; LENGTH_MAX],
     len: usize,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, Scheduler, WorkerKind};
+use super::{Core, ExecutionContext, Scheduler};
 
 impl Scheduler {
     /// In a simulated world, checks what must be true at every turn.
@@ -25,16 +25,14 @@ impl Scheduler {
         let must = |so: bool, text: &dyn Fn() -> String| if so { Ok(()) } else { Err(text()) };
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as usize;
 
-        let holder = match core.current {
-            crate::scheduler::lists::worker_list::STANDBY => {
-                self.host_thread.load(Ordering::Relaxed)
-            }
-            _ if self.options.kind != WorkerKind::Thread => {
-                self.host_thread.load(Ordering::Relaxed)
-            }
-            id => core.workers.get(id).waiter.record.view.thread.load(Ordering::Relaxed),
+        let holder = core.workers.get(core.current);
+        let holder = match holder.execution {
+            Some(ExecutionContext::Thread(_)) => &holder.waiter.record.view.thread,
+            _ => &self.host_thread,
         };
-        must(holder == crate::os::thread_number(), &|| "two have the baton".into())?;
+        must(holder.load(Ordering::Relaxed) == crate::os::thread_number(), &|| {
+            "two have the baton".into()
+        })?;
 
         // A worker that has rejoined keeps its preemptive place until it runs.
         let (away, places) = (core.workers.in_state(State::Preemptive), core.preemptive);

@@ -1,6 +1,6 @@
 //! Choose: which worker runs next, or which queued request starts (lists/fairness has the rule).
 
-use super::{Core, Scheduler, WorkerKind};
+use super::{Core, Scheduler};
 use crate::os::clock;
 use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;
@@ -8,6 +8,8 @@ use crate::record::reason::WaitReason;
 use crate::scheduler::lists::fairness::{Line, Ready};
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NOBODY, WorkerId};
+use crate::scheduler::request::{RequestState, WorkRequest};
+use crate::scheduler::work_queue::AwaitedTask;
 
 impl Scheduler {
     /// Chooses what runs next and makes it Running: a worker, or a worker that starts a queued
@@ -23,6 +25,11 @@ impl Scheduler {
 
     #[inline]
     fn next(&self, core: &mut Core) -> Option<WorkerId> {
+        if let Some(awaited) = core.awaited.take()
+            && let Some(id) = self.start_awaited(core, awaited)
+        {
+            return Some(id);
+        }
         loop {
             let (signalled, yielded) = (core.workers.signalled, core.workers.yielded);
             let queued = self.queue.len();
@@ -47,17 +54,10 @@ impl Scheduler {
                 return None;
             }
             core.workers.shift(id, State::Runnable, State::Running, 0);
-            if self.can_resume(core, id) {
+            if self.options.kind.can_resume(core, id) {
                 return Some(id);
             }
         }
-    }
-
-    /// Returns whether a worker that was chosen, and is Running by its state, can be resumed here.
-    /// A worker with its own context may be running elsewhere.
-    #[inline]
-    fn can_resume(&self, core: &mut Core, id: WorkerId) -> bool {
-        self.options.kind != WorkerKind::OwnContext || core.can_resume_here(id)
     }
 
     /// Chooses by the fairness rule, if more than one list of workers or lane of requests may have
@@ -90,24 +90,74 @@ impl Scheduler {
                 Line::Signalled | Line::Yielded => {
                     let id = if line == Line::Signalled { ahead.head } else { behind.head };
                     core.workers.shift(id, State::Runnable, State::Running, 0);
-                    if !self.can_resume(core, id) {
+                    if !self.options.kind.can_resume(core, id) {
                         continue;
                     }
                     id
                 }
             };
-            core.fairness.chosen(line, &ready, core.workers.runnable() + self.queue.len());
-            max(&self.counters.passed_over_max, core.fairness.longest.into());
+            self.count_choice(core, line, &ready);
             return Some(id);
         }
+    }
+
+    /// Notes that the current worker is about to wait for this request. If the request is in the
+    /// own lane of this scheduler's queue, the next turn starts it, or moves it to the urgent lane.
+    /// Returns false if it is not there, and if everything goes by age.
+    #[inline]
+    pub(crate) fn will_await(&self, request: &RequestState) -> bool {
+        let found = self.queue.find_awaited(request).filter(|_| self.options.passed_max > 0);
+        let before = found.and_then(|found| self.with(|core| core.awaited.replace(found)));
+        // The wait for that request ended before the turn.
+        before.into_iter().for_each(|before| self.queue.promote_awaited(before));
+        found.is_some()
+    }
+
+    /// Starts a request that a worker has begun to wait for. It is one of the urgent line, at a
+    /// time at which the urgent lane is empty. Returns None if the request has been taken
+    /// meanwhile, or is in the urgent lane now, because it cannot go first.
+    #[inline]
+    fn start_awaited(&self, core: &mut Core, awaited: AwaitedTask) -> Option<WorkerId> {
+        let first = self.queue.urgent() == 0 && !core.fairness.goes_by_age();
+        let worker = if first { self.worker_for(core, true) } else { None };
+        let Some(id) = worker else {
+            self.queue.promote_awaited(awaited);
+            return None;
+        };
+        let request = self.queue.take_awaited(awaited);
+        let urgent = request.as_ref().map(|request| request.state().enqueued);
+        let started = self.start_on(core, id, request)?;
+        let [_, queued] = if self.queue.len() > 0 { self.queue.fronts() } else { [None; 2] };
+        let signalled = core.workers.first_since(core.workers.signalled);
+        let yielded = core.workers.first_since(core.workers.yielded);
+        let ready = Ready { urgent, signalled, yielded, queued };
+        self.count_choice(core, Line::Urgent, &ready);
+        Some(started)
+    }
+
+    #[inline]
+    fn count_choice(&self, core: &mut Core, line: Line, ready: &Ready) {
+        core.fairness.chosen(line, ready, core.workers.runnable() + self.queue.len());
+        max(&self.counters.passed_over_max, core.fairness.longest.into());
     }
 
     /// Gives the first request of a lane to a worker. Returns None if there is no worker for it, or
     /// if another scheduler has taken the request.
     fn start_queued(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
         let id = self.worker_for(core, urgent)?;
-        let Some(request) = self.queue.take(urgent) else {
-            // Another scheduler was faster. If a worker was just created, it stays and is idle.
+        self.start_on(core, id, self.queue.take(urgent))
+    }
+
+    /// Starts a request on this worker. Returns None if there is no request, because another
+    /// scheduler was faster. If a worker was just created, it stays and is idle.
+    #[inline]
+    fn start_on(
+        &self,
+        core: &mut Core,
+        id: WorkerId,
+        request: Option<WorkRequest>,
+    ) -> Option<WorkerId> {
+        let Some(request) = request else {
             if core.workers.get(id).state == State::New {
                 core.workers.shift(id, State::New, State::Idle, clock::ticks());
             }
@@ -121,7 +171,7 @@ impl Scheduler {
         row.ended(waited, 0);
         let from = core.workers.get(id).state;
         core.workers.shift(id, from, State::Running, now);
-        core.record(RingEvent::Start, id, request.state().id as u32);
+        core.record_at(RingEvent::Start, id, request.state().id as u32, now);
         core.workers.get(id).request = Some(request);
         Some(id)
     }

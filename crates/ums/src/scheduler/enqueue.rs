@@ -23,11 +23,15 @@ impl Scheduler {
             None if away().is_some() => Caller::Request,
             None => Caller::Plain,
         };
-        if let Err(refused) = self.queue.push(request, by) {
+        let here = here.filter(|here| here.is(self));
+        let queued = match here {
+            Some(_) => self.queue.push_own(request, by),
+            None => self.queue.push(request, by),
+        };
+        if let Err(refused) = queued {
             self.counters.requests_refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused);
         }
-        let here = here.filter(|here| here.is(self));
         if !self.peers.has_others() && here.is_some() {
             // The caller holds this scheduler's baton, so this scheduler is awake; it has no peers.
             return Ok(());

@@ -1,9 +1,6 @@
 //! Here: which scheduler the calling code runs on. Every entry into the library begins with this.
 
-#![allow(unsafe_code)] // Named invariant "Baton", in the module's header.
-
 use super::Scheduler;
-use super::contexts;
 use super::state::HERE;
 use crate::os::entry::{self, Inside};
 
@@ -40,10 +37,9 @@ impl Here {
 #[inline]
 pub(crate) fn here() -> Option<Here> {
     let inside = Inside::enter()?;
-    // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
-    // it has cleared the pointer. The value claims 'static, but stays inside this file: callers can
-    // use it only while they are inside the library.
-    match unsafe { HERE.get().as_ref() } {
+    // The reference claims 'static, but stays inside this file: callers can use it only while they
+    // are inside the library.
+    match HERE.get() {
         Some(scheduler) => Some(Here { scheduler, inside }),
         None => settled(inside),
     }
@@ -53,13 +49,8 @@ pub(crate) fn here() -> Option<Here> {
 /// run without the baton; that permission ends now.
 #[cold]
 fn settled(inside: Inside) -> Option<Here> {
-    match crate::watch::thread::me() {
-        Some(me) => me.settle(),
-        None => contexts::settle(),
-    }
-    // SAFETY: Baton: as above.
-    let scheduler = unsafe { HERE.get().as_ref() };
-    scheduler.map(|scheduler| Here { scheduler, inside })
+    crate::watch::calls::settle();
+    HERE.get().map(|scheduler| Here { scheduler, inside })
 }
 
 /// Does the same if the calling code has interrupted code outside the library. If it has

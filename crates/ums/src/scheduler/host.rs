@@ -2,19 +2,18 @@
 //!
 //! A worker's life is one loop: carry out a request, become idle, do the scheduler's work until
 //! there is another request. The *standby* holds the baton at the start and whenever no worker can
-//! host the idle loop. For fiber workers the standby is the host thread's own stack (the root,
-//! which resumes fibers). For thread workers it is a thread of its own, which is parked nearly
-//! always. The standby carries out no requests and is not counted as a worker. If workers have
-//! their own contexts and undeclared blocks are detected, the root is a context, too, and not tied
-//! to a kernel thread (`contexts/carrier.rs`).
+//! host the idle loop. For thread workers the standby is a thread of its own; for the other kinds
+//! it is the *root* of their host. The standby carries out no requests and is not counted as a
+//! worker.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::wake::ready_at;
-use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind, contexts, set_here};
+use super::{Core, Scheduler, SchedulerOptions, set_here};
 use crate::os::entry::{self, outside};
-use crate::os::linux::open::{self, DriverThreads};
+use crate::os::linux::open;
 use crate::os::panics::contain;
 use crate::os::threads::{self, Promise, ThreadHandle};
 use crate::os::{self, clock};
@@ -26,7 +25,6 @@ use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::request::WorkRequest;
 use crate::wait::Waiter;
-use crate::watch::calls;
 
 /// How long to wait before the next attempt after a worker could not be created.
 const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
@@ -41,41 +39,22 @@ pub(crate) fn start(
     let (tell, told) = Promise::new();
     let name = format!("ums-{}", options.name);
     let thread = threads::spawn(std::thread::Builder::new(), name, move || {
+        let kind = options.kind;
         // The driver is opened here, because a ring belongs to one thread (rule 1).
-        let carried = contexts::are_carried(&options);
-        let owner = match options.kind {
-            _ if carried => DriverThreads::ManyThreads,
-            WorkerKind::Fiber | WorkerKind::OwnContext => DriverThreads::OneThread,
-            WorkerKind::Thread => DriverThreads::ManyThreads,
-        };
-        let scheduler = match open::open(options.io, owner) {
+        let scheduler = match open::open(options.io, kind.driver_threads(&options)) {
             Ok(driver) => Scheduler::new(index, options, peers, driver),
-            Err(error) => return tell.keep(Err(error)),
-        };
-        let root = match scheduler.host_contexts(carried) {
-            Ok(root) => root,
             Err(error) => return tell.keep(Err(error)),
         };
         scheduler.pin_and_set_nice();
         entry::enter_by(Some(&scheduler.standby.record.entry));
-        if let Err(error) = scheduler.watch_for_blocks() {
-            return tell.keep(Err(error));
-        }
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
-        if carried {
-            return scheduler.run_carried(tell, || or_abort(|| scheduler.root()));
-        }
-        set_here(Some(&scheduler));
-        scheduler.set_root(root.as_ref());
-        scheduler.make_ready();
-        tell.keep(Ok(scheduler.clone()));
-        or_abort(|| match scheduler.options.kind {
-            WorkerKind::Fiber | WorkerKind::OwnContext => scheduler.root(),
-            WorkerKind::Thread => scheduler.thread_standby(),
-        });
-        set_here(None);
+        let tell = Cell::new(Some(tell));
+        let begun = || tell.take().into_iter().for_each(|tell| tell.keep(Ok(scheduler.clone())));
+        let hosted = kind.host(&scheduler, begun);
         entry::enter_by(None);
-        drop(root);
+        if let (Err(error), Some(tell)) = (hosted, tell.take()) {
+            tell.keep(Err(error));
+        }
     })?;
     let ended = || Err(std::io::Error::other("the scheduler's thread ended at its start"));
     let scheduler = told.wait().unwrap_or_else(ended)?;
@@ -84,7 +63,7 @@ pub(crate) fn start(
 
 /// Aborts the process with a message if `main` panics outside every request. The panicking thread
 /// holds the baton, and no other thread could ever take it, so the scheduler would hang.
-fn or_abort(main: impl FnOnce()) {
+pub(super) fn or_abort(main: impl FnOnce()) {
     if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
         os::sim::fail(&os::sim::text_of(&*panic));
         report::last_words(format_args!("a scheduler panicked outside every request: aborting"));
@@ -93,49 +72,35 @@ fn or_abort(main: impl FnOnce()) {
 }
 
 impl Scheduler {
-    /// The root loop of a host thread, or of a carried scheduler.
-    fn root(self: &Arc<Self>) {
+    /// Makes the calling code the standby: runs `main`, which returns when the scheduler has ended.
+    pub(super) fn run_standby(self: &Arc<Self>, begun: impl FnOnce(), main: impl FnOnce()) {
+        set_here(Some(self));
+        self.make_ready();
+        begun();
+        or_abort(main);
+        set_here(None);
+    }
+
+    /// The root loop of a host. `resume` runs the current worker, and returns false if the standby
+    /// is current.
+    pub(super) fn root(&self, resume: impl Fn(&Scheduler) -> bool) {
         fiber::install_overflow_handler();
-        // With carriers, each carrier has its own alternate stack.
-        let carried = self.hosting.has_carriers();
-        let _alternate_stack = (!carried).then(fiber::prepare_host_thread);
         loop {
-            if !self.resume_current() && !self.stand_by_once() {
+            if !resume(self) && !self.stand_by_once() {
                 return self.take_down();
             }
         }
     }
 
-    /// Runs the standby's thread of a scheduler with thread workers.
-    fn thread_standby(self: &Arc<Self>) {
-        loop {
-            while self.with(|core| core.current) == STANDBY {
-                if !self.stand_by_once() {
-                    return self.take_down();
-                }
-                let next = self.with(|core| core.current);
-                if next != STANDBY {
-                    let theirs = self.with(|core| core.workers.get(next).waiter);
-                    self.held_by(theirs);
-                    self.stir_place();
-                    theirs.event.set();
-                    break;
-                }
-            }
-            self.standby.event.wait();
-            self.make_blocked_preemptive();
-        }
-    }
-
     /// One step of the standby: does the scheduler's work, then makes a worker current, or sleeps
     /// once if there is nothing to run. Returns false when the scheduler must end.
-    fn stand_by_once(&self) -> bool {
+    pub(super) fn stand_by_once(&self) -> bool {
         self.look();
         let chosen = self.with(|core| {
             core.begin_turn(self);
             let next = self.choose(core);
             self.publish(core);
-            next.inspect(|next| core.hand_to(*next))
+            next.inspect(|next| core.hand_to(*next, core.turn_at))
         });
         if chosen.is_none() {
             if self.stop.load(Ordering::Acquire) && self.quiescent() {
@@ -147,7 +112,7 @@ impl Scheduler {
     }
 
     /// Creates the workers that are ready from the start.
-    pub(super) fn make_ready(self: &Arc<Self>) {
+    fn make_ready(self: &Arc<Self>) {
         for _ in 0..self.options.workers_ready {
             self.with(|core| {
                 if let Some(id) = self.create_worker(core, false) {
@@ -163,12 +128,7 @@ impl Scheduler {
         let id = core.workers.next_id();
         let waiter = Waiter::take(Some(self.inbox), id);
         let name = format!("ums-{}/{id}", self.name());
-        let execution = match self.options.kind {
-            WorkerKind::Fiber => self.fiber_seat(core, id, waiter, &name),
-            WorkerKind::OwnContext => self.own_seat(id, waiter, name),
-            WorkerKind::Thread => self.thread_seat(id, waiter, name),
-        };
-        let execution = match execution {
+        let execution = match self.options.kind.create(self, core, id, waiter, name) {
             Ok(execution) => execution,
             Err(error) => {
                 waiter.give_back();
@@ -196,26 +156,6 @@ impl Scheduler {
         Some(id)
     }
 
-    fn fiber_seat(
-        &self,
-        core: &mut Core,
-        id: WorkerId,
-        waiter: &'static Waiter,
-        name: &str,
-    ) -> std::io::Result<ExecutionContext> {
-        core.make_fiber(waiter, name, move |suspender| {
-            let scheduler = super::here().expect("a fiber is resumed by its host thread");
-            scheduler.with(|core| {
-                if let Some(ExecutionContext::Fiber(_, way_out)) =
-                    &mut core.workers.get(id).execution
-                {
-                    *way_out = Some(suspender);
-                }
-            });
-            or_abort(|| scheduler.worker_main(id, waiter));
-        })
-    }
-
     /// The first step of a worker's own thread: pins the thread, and publishes its number and its
     /// stack.
     pub(super) fn arrive(&self, waiter: &'static Waiter) {
@@ -238,39 +178,9 @@ impl Scheduler {
         }
     }
 
-    fn thread_seat(
-        &self,
-        id: WorkerId,
-        waiter: &'static Waiter,
-        name: String,
-    ) -> std::io::Result<ExecutionContext> {
-        let scheduler = self.arc();
-        let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
-        let thread = threads::spawn(builder, name, move || {
-            scheduler.arrive(waiter);
-            let watched_worker = scheduler.watch_worker(waiter);
-            if let Some(watched_worker) = &watched_worker {
-                super::preempt::prepare_thread();
-                calls::detect_here(&super::preempt::OfThreads);
-                watched_worker.begin();
-            }
-            // The worker does not have the baton until it is chosen, so it touches nothing before.
-            waiter.event.wait();
-            watched_worker.as_ref().inspect(|watched_worker| watched_worker.enter());
-            scheduler.live(id, waiter);
-            watched_worker.as_ref().inspect(|watched_worker| watched_worker.end());
-            entry::enter_by(None);
-            waiter.give_back();
-        })?;
-        Ok(ExecutionContext::Thread(Some(thread)))
-    }
-
     /// The main loop of a worker of any kind. Returns when the worker was retired.
-    fn worker_main(&self, me: WorkerId, waiter: &'static Waiter) {
-        let kind = match self.options.kind {
-            WorkerKind::Fiber => "fiber worker",
-            _ => "worker",
-        };
+    pub(super) fn worker_main(&self, me: WorkerId, waiter: &'static Waiter) {
+        let kind = if self.options.kind.is_thread() { "worker" } else { "fiber worker" };
         waiter.record.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
         if !waiter.is(State::Running) && !waiter.is(State::Retired) {
             self.until_chosen(me, waiter);
@@ -282,7 +192,7 @@ impl Scheduler {
             self.with(|core| {
                 core.end_turn(self, now, 0);
                 core.workers.shift(me, State::Running, State::Idle, now);
-                core.record(RingEvent::Finish, me, 0);
+                core.record_at(RingEvent::Finish, me, 0, now);
             });
             self.until_chosen(me, waiter);
         }
@@ -298,14 +208,7 @@ impl Scheduler {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own
             // code.
-            let fine = outside(|| {
-                contain(|| {
-                    waiter.record.in_request_code.store(true, Ordering::Relaxed);
-                    joiner = request.run();
-                })
-            });
-            super::preempt::come_back();
-            contexts::end_request(waiter);
+            let fine = self.run_request_code(waiter, || joiner = request.run());
             add(&self.counters.panics, u64::from(!fine));
             waiter.record.spans.end_request();
         } else {
@@ -314,16 +217,7 @@ impl Scheduler {
         let mut now = clock::ticks();
         joiner.into_iter().for_each(|joiner| ready_at(joiner, now));
         if let Some(request) = request.drop_unless_last() {
-            outside(|| {
-                contain(|| {
-                    waiter.record.in_request_code.store(true, Ordering::Relaxed);
-                    drop(request);
-                })
-            });
-            // A destructor of something that the request owned may have left the scheduler by a
-            // guard, too, and forgotten the guard.
-            super::preempt::come_back();
-            contexts::end_request(waiter);
+            self.run_request_code(waiter, || drop(request));
             now = clock::ticks();
         }
         #[cfg(debug_assertions)]
@@ -333,6 +227,22 @@ impl Scheduler {
         self.count_ended();
         add(&waiter.record.view.requests_done, 1);
         now
+    }
+
+    /// Runs code of a request, or a destructor of something that a request owned. Returns false if
+    /// the code has panicked. The worker has the baton when this returns, also if the code has left
+    /// the scheduler by a guard and forgotten the guard.
+    fn run_request_code(&self, waiter: &'static Waiter, code: impl FnOnce()) -> bool {
+        let fine = outside(|| {
+            contain(|| {
+                waiter.record.in_request_code.store(true, Ordering::Relaxed);
+                code();
+            })
+        });
+        super::preempt::come_back();
+        waiter.record.in_request_code.store(false, Ordering::Relaxed);
+        self.options.kind.end_request(waiter);
+        fine
     }
 
     /// Returns whether the request has been queued so long that its client has surely given up.

@@ -1,17 +1,21 @@
-//! The idle loop: sleeps until something happens, in one system call.
+//! The idle loop: polls for work for some microseconds if that pays, and then sleeps until
+//! something happens, in one system call.
 //!
-//! A worker that finds nothing to run sleeps in the I/O driver's wait, with the next timer as the
-//! timeout. Two protocols ensure that nothing is missed before the sleep begins: that of os/asleep
-//! for pushes onto the inbox, and that of scheduler/peers (S1 to S4) for requests in the work
-//! queues. Both require an announcement and then another look; both announcements are made here,
-//! before the last look.
+//! A worker that finds nothing to run first polls (`spin`), if another scheduler of the node may be
+//! about to send something. A scheduler that polls is awake to others: what they push costs them no
+//! system call, and none is needed, because the protocols below begin after the poll.
+//!
+//! Then it sleeps in the I/O driver's wait, with the next timer as the timeout. Two protocols
+//! ensure that nothing is missed before the sleep begins: that of os/asleep for pushes onto the
+//! inbox, and that of scheduler/peers (S1 to S4) for requests in the work queues. Both require an
+//! announcement and then another look; both announcements are made here, before the last look.
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, ExecutionContext, PeersUnnotified, Scheduler, WorkerKind};
+use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::clock;
 use crate::os::planted::{self, Bug};
-use crate::os::threads::point;
+use crate::os::threads::{self, point};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
@@ -20,6 +24,15 @@ use crate::scheduler::lists::{NOBODY, WorkerId};
 /// The longest sleep while threads that were told to end have not ended: they do not announce that
 /// they have ended.
 const JOIN_AGAIN_AFTER_NS: u64 = 10_000_000;
+
+/// For how long an adaptive poll only loads, before the scheduler is announced as idle and asks the
+/// driver, each time.
+const LOADS_NS: u64 = 5_000;
+/// How many rounds of a poll pass between two looks at the clock, the timers and the driver.
+const ROUNDS: u32 = 8;
+/// If so many rounds took longer than this, another thread had the processor in between. The time
+/// beyond this was not polled.
+const PREEMPTED_NS: u64 = 25_000;
 
 impl Scheduler {
     /// Called when nothing can run. Ends a worker, steals a request, or sleeps once. The caller
@@ -35,15 +48,28 @@ impl Scheduler {
             return;
         }
         let ending = self.join_the_ended();
-        if let Some(end) = self.with(|core| core.awake_until(self))
-            && self.spin(end)
-        {
-            return;
+        let mut announced = false;
+        if !self.spin(&mut announced) {
+            announced |= self.takes_requests();
+            self.sleep(me, announced, ending);
         }
-        let announced = self.takes_requests();
+        // Withdraws both announcements. If another thread has withdrawn one before, it did so
+        // because of something to do, perhaps a request that this scheduler will not get to. Then
+        // the peers must be notified (scheduler/peers).
+        if announced && self.peers.busy(self.index) {
+            self.must_notify(PeersUnnotified::Any);
+        }
+    }
+
+    /// Sleeps once, unless there is something to do. Withdraws the announcement at the inbox.
+    #[cold]
+    fn sleep(&self, me: WorkerId, announced: bool, ending: bool) {
         if announced {
             self.peers.announce_idle(self.index);
         }
+        // Until here this scheduler was awake, even if it has polled: what was pushed has written
+        // no event. From here on a push writes one (os/asleep); the last look finds what came
+        // before.
         self.inbox.announce_sleep();
         point("idle: announced");
         if self.may_sleep(announced) {
@@ -58,42 +84,92 @@ impl Scheduler {
                 let timeout = timeout.into_iter().chain(again).min();
                 core.driver.wait(timeout, &mut core.done);
                 core.turn_at = clock::ticks();
+                core.spin.left = core.turn_at;
                 core.record(RingEvent::Awake, me, 0);
                 self.counters.asleep_since.store(0, Ordering::Relaxed);
                 add(&self.counters.idle_ticks, core.turn_at.saturating_sub(since));
             });
         }
-        // Withdraws both announcements. If another thread has withdrawn one before, it did so
-        // because of something to do, perhaps a request that this scheduler will not get to. Then
-        // the peers must be notified (scheduler/peers).
         if self.inbox.awake() {
             self.must_notify(PeersUnnotified::Own);
-        }
-        if announced && self.peers.busy(self.index) {
-            self.must_notify(PeersUnnotified::Any);
+            self.with(|core| core.spin.sent = true);
         }
         super::alarm::stir();
         self.stir_place();
     }
 
-    /// Looks for work several times before sleeping. Other threads of this processor may run in
-    /// between, because one of them may be about to send what a worker waits for. Returns true if
-    /// there is something to do.
+    /// Polls for work before sleeping, if that pays or was asked for. Returns true if there is
+    /// something to do. Sets `announced` if it has set this scheduler's bit in the idle mask.
+    ///
+    /// An adaptive poll first only loads: no system call, no lock. Later, and from the start of a
+    /// poll that was asked for, the bit is set, so that busy peers pass their requests on.
+    ///
+    /// In a poll that was asked for, other threads of this processor may run in between, because
+    /// one of them may be about to send what a worker waits for. An adaptive poll does not yield
+    /// the processor: it is so short that others can wait, and a thread that has yielded gets the
+    /// processor back later than one that has slept.
     #[cold]
-    fn spin(&self, end: u64) -> bool {
-        while clock::now() < end {
-            let news = self.with(|core| {
-                core.driver.wait(Some(0), &mut core.done);
-                core.turn_at = clock::ticks();
-                !self.quiet(core) || (self.queue.len() > 0 && self.can_start(core))
-            });
-            if news {
-                return true;
-            }
-            crate::os::threads::yield_now();
+    fn spin(&self, announced: &mut bool) -> bool {
+        let (span, charged) = self.with(|core| core.spin_for(self));
+        if span == 0 {
+            return false;
         }
-        self.with(|core| core.holder_due = 0);
-        false
+        // Requests that were submitted in a batch may be what a peer waits for.
+        let mut found = self.with(|core| core.poll_driver(true)) || self.has_news();
+        let (loads, most) = if charged { (LOADS_NS, PREEMPTED_NS) } else { (0, u64::MAX) };
+        let (mut last, mut polled, mut late_at) = (clock::ticks(), 0, loads);
+        while !found && polled < span && !self.stop.load(Ordering::Relaxed) {
+            found = (0..ROUNDS).any(|_| {
+                threads::pause();
+                !self.inbox.is_empty() || (self.queue.len() > 0 && self.has_news())
+            });
+            let late = !found && polled >= late_at;
+            if late && !charged {
+                threads::yield_now();
+            }
+            late_at = if late { polled + loads } else { late_at };
+            found = found
+                || self.with(|core| core.poll_driver(late))
+                || self.has_news()
+                || ((late || *announced) && self.find_request(announced));
+            let (before, now) = (last, clock::ticks());
+            let took = clock::ticks_to_ns_quickly(now.saturating_sub(before));
+            (last, polled) = (now, polled + took.min(most));
+            if took > most {
+                // Other threads need this processor, so this one sleeps.
+                self.with(|core| core.spin.give_up());
+                break;
+            }
+        }
+        self.with(|core| {
+            (core.turn_at, core.spin.left) = (last, last);
+            core.spin.sent |= !self.inbox.is_empty() || self.queue.len() > 0;
+            core.holder_due = if found { core.holder_due } else { 0 };
+            add(&self.counters.idle_spins, 1);
+            add(&self.counters.idle_spins_paid, found.into());
+            add(&self.counters.idle_spin_ns, polled);
+            if charged {
+                add(&self.counters.idle_spin_charged_ns, core.spin.charge(polled, found));
+            }
+        });
+        found
+    }
+
+    /// Returns whether a turn would find something to do. Makes no system call.
+    fn has_news(&self) -> bool {
+        self.with(|core| !self.quiet(core) || (self.queue.len() > 0 && self.can_start(core)))
+    }
+
+    /// Announces a scheduler that polls as idle, and looks for a request that it can take (S1 to S3
+    /// of scheduler/peers). Does nothing while its bit is still set: no peer has had a request
+    /// since the last look that was not passed on to another idle scheduler.
+    fn find_request(&self, announced: &mut bool) -> bool {
+        if (*announced && self.peers.is_idle(self.index)) || !self.takes_requests() {
+            return false;
+        }
+        self.peers.announce_idle(self.index);
+        *announced = true;
+        self.steal()
     }
 
     /// Returns whether this scheduler would take a request from a peer: only if it could start it.
@@ -117,7 +193,11 @@ impl Scheduler {
             return false;
         }
         if announced {
-            return !self.steal();
+            // An enqueuer that has taken the bit before this scheduler had announced its sleep has
+            // written no event. No other enqueuer would find this scheduler, so it must not sleep.
+            // (If the bit is taken later than this look, the taker finds the announcement at the
+            // inbox: it takes the bit, fences and reads the flag; here the flag was set first.)
+            return !self.steal() && self.peers.is_idle(self.index);
         }
         // This scheduler is offline or has no free worker: an idle peer may take what is queued.
         self.tell_peers();
@@ -182,27 +262,13 @@ impl Scheduler {
         true
     }
 
-    /// Ends an idle worker. A fiber is resumed once more to run to its end.
+    /// Ends an idle worker.
     pub(super) fn retire(&self, victim: WorkerId) {
-        let kind = self.options.kind;
         let counted = !planted::is(Bug::CounterDrift);
         add(&self.counters.workers_retired, u64::from(counted));
         self.with(|core| core.workers.shift(victim, State::Idle, State::Retired, 0));
         self.roster.lock().remove(&victim);
-        if kind == WorkerKind::Fiber {
-            return self.switch_to(victim);
-        }
-        // Its thread sees Retired, gives its waiter back and ends without touching the core.
-        let (waiter, execution) = self.with(|core| core.workers.remove(victim));
-        let handle = match execution {
-            ExecutionContext::Thread(handle) => {
-                waiter.event.set();
-                handle
-            }
-            ExecutionContext::Own(own) => Some(own.end()),
-            ExecutionContext::Fiber(..) => None,
-        };
-        self.graves.lock().extend(handle);
+        self.options.kind.retire(self, victim);
     }
 }
 
@@ -217,7 +283,7 @@ impl Core {
     /// Returns the nanoseconds until this idle worker may be trimmed; `u64::MAX` for never.
     fn trim_in(&mut self, scheduler: &Scheduler, id: WorkerId) -> u64 {
         let worker = self.workers.get(id);
-        let idle_for = clock::ticks_to_ns(clock::ticks().saturating_sub(worker.since));
+        let idle_for = clock::ticks_to_ns_quickly(clock::ticks().saturating_sub(worker.since));
         if self.workers.count() > scheduler.options.limit.hard {
             return crate::os::limits::TRIM_RESERVE_AFTER_NS.saturating_sub(idle_for);
         }
@@ -232,13 +298,35 @@ impl Core {
         scheduler.options.trim_after_ns.saturating_sub(idle_for)
     }
 
-    /// Returns until when to look for work before sleeping, or None for not at all. The time is as
-    /// configured, or ends when the next request of a user that holds a lock is due, because others
-    /// wait for that lock. This pays where a client answers sooner than a sleeping thread wakes up.
-    fn awake_until(&self, scheduler: &Scheduler) -> Option<u64> {
-        let spin = scheduler.options.idle_spin_ns;
-        let asked = if spin > 0 { clock::now().saturating_add(spin) } else { 0 };
-        Some(self.holder_due.max(asked)).filter(|end| *end > 0)
+    /// Returns for how many nanoseconds to poll before sleeping, and whether the poll is charged to
+    /// the budget. The time is as configured, or as long as polling pays (`spin`), or until the
+    /// next request of a user that holds a lock is due, because others wait for that lock. This
+    /// pays where a client answers sooner than a sleeping thread wakes up.
+    fn spin_for(&mut self, scheduler: &Scheduler) -> (u64, bool) {
+        if scheduler.stop.load(Ordering::Relaxed) {
+            return (0, false);
+        }
+        let span = scheduler.options.idle_spin_ns.unwrap_or_else(|| {
+            let turns = scheduler.counters.turns.load(Ordering::Relaxed);
+            let peer_ran = |next: &mut usize| scheduler.peers.ran_last(scheduler.index, next);
+            self.spin.span(clock::ticks(), turns, peer_ran)
+        });
+        let adaptive = scheduler.options.idle_spin_ns.is_none();
+        if self.holder_due == 0 {
+            return (span, adaptive);
+        }
+        let holder = self.holder_due.saturating_sub(clock::now());
+        self.holder_due = if holder > 0 { self.holder_due } else { 0 };
+        (span.max(holder), adaptive && holder == 0)
+    }
+
+    /// Looks for completed I/O, which `has_news` then finds. If nothing seems to have completed,
+    /// and `must` is false, it only loads. Returns true if there is something.
+    fn poll_driver(&mut self, must: bool) -> bool {
+        if self.io.outstanding() > 0 && (must || self.driver.ready()) {
+            self.driver.wait(Some(0), &mut self.done);
+        }
+        !self.done.is_empty()
     }
 
     /// Called when the next read of a user that holds what others wait for is pending. Its next

@@ -26,25 +26,34 @@ impl Core {
             done.truncate(1);
         }
         add(&scheduler.counters.io_completions, done.len() as u64);
+        let now = if done.is_empty() { 0 } else { clock::ticks() };
         for d in done.drain(..) {
-            self.completed(d.token, d.result);
+            self.completed(d.token, d.result, now);
         }
         self.done = done;
     }
 
-    /// Handles the completion of one request.
-    pub(super) fn completed(&mut self, token: u64, result: i32) {
+    /// Handles the completion of one request. `now` is the time, in ticks.
+    fn completed(&mut self, token: u64, result: i32, now: u64) {
         self.board.wipe(token);
-        self.record(RingEvent::Complete, self.current, token as u32);
+        self.record_at(RingEvent::Complete, self.current, token as u32, now);
         match self.io.complete(token, result) {
             Some(Completion::Wake(ticket)) => {
                 if let Some(claimed) = ticket.claim(Outcome::Granted) {
-                    self.wake(claimed.kept(), clock::ticks());
+                    self.wake(claimed.kept(), now);
                 }
             }
             Some(Completion::Call(routine)) => self.routines.push_back((routine, result)),
             None => {}
         }
+    }
+
+    /// Returns whether the driver makes one call for several operations now, so that the current
+    /// worker should submit even an operation that it could carry out at once.
+    #[inline]
+    fn gathers(&mut self, scheduler: &Scheduler) -> bool {
+        let others_can_run = self.workers.runnable() > 0 || scheduler.queue.len() > 0;
+        self.driver.gathers(others_can_run)
     }
 
     /// Asks for the cancellation of an I/O request. Its completion is still reported, once.
@@ -65,8 +74,9 @@ impl Core {
         let told = *op;
         match self.driver.submit(token, op) {
             crate::os::driver::Submitted::Pending => {
-                self.board.put(token, &told, clock::ticks());
-                self.record(RingEvent::Submit, self.current, told.fd() as u32);
+                let now = clock::ticks();
+                self.board.put(token, &told, now);
+                self.record_at(RingEvent::Submit, self.current, told.fd() as u32, now);
                 Submission::Pending(token)
             }
             crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {
@@ -74,6 +84,17 @@ impl Core {
                 _ => Submission::Done(self.io.take_result(token)),
             },
         }
+    }
+}
+
+impl Scheduler {
+    /// Returns whether the calling worker should submit an operation that it could carry out at
+    /// once, and park until the driver has carried it out together with others. The answer is
+    /// false for a caller that must not park: a completion routine, and a fiber that unwinds, which
+    /// would keep its thread meanwhile (rule 11).
+    #[inline]
+    pub(crate) fn gathers(&self) -> bool {
+        !self.is_in_routine() && !std::thread::panicking() && self.with(|core| core.gathers(self))
     }
 }
 

@@ -51,12 +51,15 @@ impl Scheduler {
         self.standstill_in(core, now, STANDSTILL_NS) == 0 || self.is_overdue(core, now)
     }
 
+    fn progress_of_workers(&self) -> u64 {
+        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        of(&self.counters.turns).wrapping_sub(of(&self.counters.workers_created))
+    }
+
     /// Returns the nanoseconds until the standstill has lasted for `span`, if there is no progress
     /// before; 0 if it has.
     fn standstill_in(&self, core: &mut Core, now: u64, span: u64) -> u64 {
-        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let c = &self.counters;
-        let progress = of(&c.turns).wrapping_sub(of(&c.workers_created));
+        let progress = self.progress_of_workers();
         if core.standstill.progress != progress || core.standstill.since == 0 {
             (core.standstill.progress, core.standstill.since) = (progress, now);
             self.standstill_told.store(false, Ordering::Relaxed);
@@ -132,6 +135,13 @@ impl Scheduler {
     }
 
     fn tell_the_standstill(&self, core: &mut Core, count: usize) {
+        let progress = self.progress_of_workers();
+        if core.standstill.progress != progress {
+            // The next look without progress reads the clock. This one may be one of many.
+            (core.standstill.progress, core.standstill.since) = (progress, 0);
+            self.standstill_told.store(false, Ordering::Relaxed);
+            return;
+        }
         let lasts = self.standstill_in(core, clock::now(), STANDSTILL_TOLD_NS) == 0;
         if !lasts || self.standstill_told.load(Ordering::Relaxed) {
             return;

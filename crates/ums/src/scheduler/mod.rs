@@ -18,8 +18,8 @@
 //!
 //! * `turn` handles what has happened (I/O, timers, inbox) and chooses what runs next, for all
 //!   kinds of workers alike.
-//! * `switch` is the only place that depends on a worker's kind; `contexts` implements workers with
-//!   their own context.
+//! * `switch` passes the baton on; `kinds` has what depends on the kind of the workers: threads,
+//!   fibers, threads with their own context.
 //! * `idle` sleeps, steals requests and ends workers that have long been idle; `host` creates
 //!   workers and runs their main loop.
 //! * `preempt` lets a worker leave its scheduler and rejoin it; `blocks` takes the baton from a
@@ -37,12 +37,12 @@ mod blocks;
 mod check;
 pub(crate) mod debugger;
 mod choose;
-mod contexts;
 mod enqueue;
 mod here;
 mod host;
 mod idle;
 mod io;
+mod kinds;
 mod limit;
 pub(crate) mod lists;
 mod options;
@@ -50,6 +50,7 @@ mod park;
 mod peers;
 mod preempt;
 pub(crate) mod request;
+mod spin;
 mod state;
 mod stop;
 mod switch;
@@ -60,7 +61,6 @@ pub(crate) mod work_queue;
 mod yield_now;
 
 pub(crate) use crate::watch::carriers::CARRIERS;
-pub(crate) use blocks::can_detect;
 pub use blocks::taking_over_is_refused;
 pub(crate) use here::{Here, here, here_from_outside};
 pub(crate) use host::start;

@@ -14,6 +14,15 @@ pub enum WorkerKind {
     OwnContext,
 }
 
+impl WorkerKind {
+    /// Returns whether each worker is a thread to Rust and to C, with thread-locals and a panic
+    /// count of its own, and can leave its scheduler. Fibers are not.
+    #[inline]
+    pub(crate) fn is_thread(self) -> bool {
+        self != WorkerKind::Fiber
+    }
+}
+
 /// How many workers a node or a scheduler may have; see `limit`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerLimit {
@@ -40,7 +49,8 @@ pub(crate) struct SchedulerOptions {
     pub stack_size: usize,
     pub precommit: bool,
     pub trim_after_ns: u64,
-    pub idle_spin_ns: u64,
+    /// How long to poll for work before sleeping; `None` for as long as it pays (`spin`).
+    pub idle_spin_ns: Option<u64>,
     /// How long to look for the next request of a user that holds a lock, before the scheduler
     /// sleeps.
     pub holder_spin_ns: u64,

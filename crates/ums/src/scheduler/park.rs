@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::switch::WayOut;
-use super::{Scheduler, Timed, WorkerKind};
+use super::{Scheduler, Timed};
 use crate::os::clock::{self, NEVER};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
@@ -85,11 +85,11 @@ impl Scheduler {
             let timer = (deadline != NEVER).then(|| core.set_timer(deadline, Timed::Wait(ticket)));
             core.workers.shift(me, State::Running, State::Waiting, began);
             let reason = ticket.waiter.reason.load(Ordering::Relaxed);
-            core.record(RingEvent::Wait, me, reason.into());
+            core.record_at(RingEvent::Wait, me, reason.into(), began);
             core.end_turn(self, began, 0);
             (me, timer)
         });
-        if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
+        if !self.options.kind.is_thread() && std::thread::panicking() {
             self.wait_while_unwinding(me);
         } else {
             self.until_chosen(me, ticket.waiter);

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fiber::StackRange;
 
-use super::{Core, Frozen, Scheduler, WorkerKind, contexts, here, here_from_outside, set_here};
+use super::{Core, Frozen, Scheduler, here, here_from_outside, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::entry::Inside;
 use crate::os::planted::{self, Bug};
@@ -45,9 +45,6 @@ use crate::scheduler::lists::{NOBODY, WorkerId};
 use crate::scheduler::request::{RequestState, make};
 use crate::wait::error::NeedsThread;
 use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
-use crate::watch::Blocks;
-use crate::watch::calls::BlockHandler;
-use crate::watch::carriers::Carrier;
 use crate::watch::mask_here;
 
 /// Runs external code without delaying the scheduler; see `ums::go_preemptive`.
@@ -56,75 +53,22 @@ where
     F: FnOnce() -> R + Send,
     R: Send,
 {
-    // A plain thread, or a worker that is preemptive already, has nothing to leave, and nothing is
-    // counted twice (B29).
+    // A plain thread has no scheduler to leave. A preemptive worker has left its scheduler already,
+    // and is not counted again (B29).
     let Some(scheduler) = here() else { return f() };
     scheduler.may_switch();
-    let result = match scheduler.options.kind {
-        WorkerKind::Fiber => scheduler.move_outside(reason, f),
-        _ => scheduler.leave(reason, Way::Turn, f),
+    let result = match scheduler.options.kind.is_thread() {
+        true => scheduler.leave(reason, Way::Turn, f),
+        false => scheduler.move_outside(reason, f),
     };
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// How thread workers run interposed calls that may block and were not declared. Only calls that
-/// will surely block go preemptive, because the block watch notices the others.
-pub(super) struct OfThreads;
-
-impl BlockHandler for OfThreads {
-    fn least_likelihood(&self) -> Blocks {
-        Blocks::Certain
-    }
-
-    fn run_declared(&self, call: &mut dyn FnMut()) {
-        undeclared(call);
-    }
-}
-
-/// How workers with their own context run such calls. All calls that may block go preemptive,
-/// because they would block the host thread.
-pub(super) struct OfContexts;
-
-impl BlockHandler for OfContexts {
-    fn least_likelihood(&self) -> Blocks {
-        Blocks::Unknown
-    }
-
-    fn run_declared(&self, call: &mut dyn FnMut()) {
-        undeclared(call);
-    }
-
-    fn run_seen(&self, call: &mut dyn FnMut()) {
-        seen_blocked(call);
-    }
-
-    fn is_in_user_code(&self) -> bool {
-        here_from_outside().is_some_and(|scheduler| scheduler.is_the_requests_own())
-    }
-
-    fn may_leave(&self) -> bool {
-        here_from_outside().is_some_and(|scheduler| scheduler.may_leave_undeclared())
-    }
-
-    fn leave_taken(&self, carrier: &'static Carrier) {
-        contexts::leave_taken(carrier);
-    }
-
-    fn step_out(&self) -> bool {
-        step_out()
-    }
-
-    fn step_back(&self) {
-        come_back();
-    }
 }
 
 /// Called in a signal handler at an arbitrary place, because the calling worker was seen in a page
 /// fault. The worker leaves its scheduler, as it would by a guard. Returns false if it cannot
 /// leave.
-fn step_out() -> bool {
-    let whole = contexts::is_whole_here();
-    let here = here_from_outside().filter(|scheduler| whole && scheduler.may_leave_undeclared());
+pub(super) fn step_out() -> bool {
+    let here = here_from_outside().filter(|scheduler| scheduler.may_leave_undeclared());
     let Some(scheduler) = here else { return false };
     add(&scheduler.counters.undeclared_faults, 1);
     let scheduler = scheduler.arc();
@@ -133,39 +77,32 @@ fn step_out() -> bool {
     true
 }
 
-/// Initialises the thread-local that a signal handler would otherwise be the first to touch.
-pub(super) fn prepare_here() {
-    LEFT.set(None);
-}
-
 thread_local! {
-    /// The signals that a thread worker has blocked outside signal handlers.
+    /// The signals that the calling worker has blocked outside signal handlers.
     static MASK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Stores the signal mask that the calling thread worker has outside signal handlers.
-pub(super) fn prepare_thread() {
-    MASK.set(mask_here());
+/// Prepares a worker's thread for leaving in the middle of a call. `mask` is its signal mask
+/// outside signal handlers. Also initialises the thread-local that a signal handler would otherwise
+/// be the first to touch.
+pub(super) fn prepare_here(mask: u64) {
+    MASK.set(mask);
+    LEFT.set(None);
 }
 
 /// Runs an interposed call that will block. If the calling code is a request's own, the worker goes
 /// preemptive, as for a declared call. Inside the library, and during a panic, the call just runs.
-fn undeclared(call: &mut dyn FnMut()) {
+pub(super) fn undeclared(call: &mut dyn FnMut()) {
     run_outside(call, Way::Call, |counters| &counters.undeclared_calls);
 }
 
 /// Does the same for a call that was seen to block. The caller is a signal handler at an arbitrary
 /// place.
-fn seen_blocked(call: &mut dyn FnMut()) {
+pub(super) fn seen_blocked(call: &mut dyn FnMut()) {
     run_outside(call, Way::Standby, |counters| &counters.undeclared_blocks);
 }
 
 fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &AtomicU64) {
-    if contexts::is_lent() {
-        // The call runs in place, because its caller may hold a lock that its scheduler waits for.
-        // So the caller must not wait for its scheduler now.
-        return call();
-    }
     match here_from_outside().filter(|scheduler| scheduler.may_leave_undeclared()) {
         Some(scheduler) => {
             add(counter(&scheduler.counters), 1);
@@ -212,8 +149,6 @@ struct Left {
     reason: WaitReason,
     way: Way,
     waiter: &'static Waiter,
-    /// Its context, if it is a worker with its own context.
-    own: Option<*const context::Context>,
     /// Whether it was in its request's own code when it left.
     within: bool,
     watched: Option<&'static crate::watch::Watched>,
@@ -251,7 +186,7 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     let coupled = |time| Ok(Coupled { time, here: std::marker::PhantomData });
     let Some(scheduler) = here() else { return coupled(0) };
     scheduler.may_switch();
-    if scheduler.options.kind == WorkerKind::Fiber {
+    if !scheduler.options.kind.is_thread() {
         return Err(NeedsThread("coupling"));
     }
     // The thread-local is initialised before the worker leaves, because its initialisation may need
@@ -278,7 +213,7 @@ pub(super) fn come_back() {
 impl Scheduler {
     /// Returns whether the calling code, which has entered from outside, is the code of the current
     /// worker's request.
-    fn is_the_requests_own(&self) -> bool {
+    pub(super) fn is_the_requests_own(&self) -> bool {
         let busy = self.busy.load(Ordering::Relaxed);
         !busy && !std::thread::panicking() && {
             let waiter = self.current_waiter();
@@ -291,14 +226,10 @@ impl Scheduler {
     /// as the allocator, and a turn may need that. For a worker with its own context there are two
     /// more reasons: the handler's frames may be on the host's alternate signal stack, which the
     /// next handler uses, and the host would keep the handler's signal mask.
-    fn may_leave_undeclared(&self) -> bool {
-        let usual = match self.options.kind {
-            WorkerKind::OwnContext => self.hosting.mask(),
-            _ => MASK.get(),
-        };
+    pub(super) fn may_leave_undeclared(&self) -> bool {
         self.is_the_requests_own()
             && self.current_waiter().record.view.stack().is_none_or(StackRange::is_here)
-            && mask_here() == usual
+            && mask_here() == MASK.get()
     }
 
     fn leave<R>(
@@ -337,7 +268,7 @@ impl Scheduler {
         let (waiter, next) = self.with(|core| {
             let me = core.current;
             core.workers.shift(me, State::Running, State::Preemptive, began);
-            core.record(RingEvent::Leave, me, reason.index() as u32);
+            core.record_at(RingEvent::Leave, me, reason.index() as u32, began);
             core.end_turn(self, clock::ticks(), 0);
             self.count_preemptive(core);
             let next = match way {
@@ -349,22 +280,19 @@ impl Scheduler {
         });
         waiter.reason.store(reason.index() as u16, Ordering::Relaxed);
         waiter.began.store(began, Ordering::Relaxed);
-        let own = (self.options.kind == WorkerKind::OwnContext).then(|| self.own_context());
-        match own {
-            // The worker resumes on its own kernel thread.
-            Some(_) => self.couple(next),
-            None => self.give_to(next),
-        }
+        add(&self.counters.context_switches, 1);
+        add(&self.counters.leave_switches, 1);
+        self.options.kind.leave(self, next);
         set_here(None);
         super::AWAY.set(Some(waiter));
         point("leave: outside");
-        Left { reason, way, waiter, own, within, watched }
+        Left { reason, way, waiter, within, watched }
     }
 
     /// Brings a worker that has left back to its scheduler. It has the baton when this returns,
-    /// unless it was allowed to run without the baton (`contexts/lent.rs`).
+    /// unless it was allowed to run without the baton (`kinds/contexts/lent.rs`).
     fn come_back(&self, left: &Left) {
-        let &Left { reason, way, waiter, own, within, watched } = left;
+        let &Left { reason, way, waiter, within, watched } = left;
         point("leave: back");
         super::AWAY.set(None);
         // The time from here until the worker runs is signal wait (G8).
@@ -375,19 +303,10 @@ impl Scheduler {
             set_here(Some(self));
             return self.give_preemptive_place();
         }
-        match own {
-            Some(context) if matches!(way, Way::Call | Way::Standby) => {
-                if !self.decouple_lendable(context, waiter, within) {
-                    waiter.record.spans.go_on();
-                    return waiter.record.in_request_code.store(within, Ordering::Relaxed);
-                }
-            }
-            Some(context) => self.decouple(context, waiter),
-            None => {
-                self.inbox.push(waiter);
-                point("leave: at the inbox");
-                waiter.event.wait();
-            }
+        let lendable = within && matches!(way, Way::Call | Way::Standby);
+        if !self.options.kind.rejoin(self, waiter, lendable) {
+            waiter.record.spans.go_on();
+            return waiter.record.in_request_code.store(within, Ordering::Relaxed);
         }
         set_here(Some(self));
         waiter.record.spans.go_on();

@@ -15,8 +15,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use fiber::{Fiber, StackPool, Suspender};
 
 use super::blocks::Detection;
-use super::contexts::{Hosting, Own, Switching};
-use super::options::{SchedulerOptions, WorkerKind};
+use super::kinds::{Hosting, Own, Switching};
+use super::options::SchedulerOptions;
+use super::spin::Spin;
 use crate::os::asleep::IdleMask;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::driver::{Done, Driver};
@@ -35,7 +36,7 @@ use crate::scheduler::lists::io_list::{CompletionRoutine, IoList, IoResult};
 use crate::scheduler::lists::timer_list::TimerList;
 use crate::scheduler::lists::worker_list::{STANDBY, Workers};
 use crate::scheduler::request::SpareBlocks;
-use crate::scheduler::work_queue::WorkQueue;
+use crate::scheduler::work_queue::{AwaitedTask, WorkQueue};
 use crate::wait::Inbox;
 use crate::wait::{Ticket, Waiter};
 
@@ -122,7 +123,7 @@ pub(crate) const HAS_BEGUN: &str =
 /// How a worker is made to run.
 pub(crate) enum ExecutionContext {
     /// A thread, which waits on the waiter's event.
-    Thread(Option<ThreadHandle>),
+    Thread(ThreadHandle),
     /// A fiber, which the host thread resumes. It is boxed and reached through a raw pointer while
     /// it runs, so that the table of workers may move meanwhile. The suspender, by which the fiber
     /// leaves its stack, exists once the fiber has started.
@@ -169,6 +170,7 @@ pub(crate) struct Core {
     pub fiber: *mut Fiber,
     /// The switch in progress, if workers have their own context.
     pub switching: Switching,
+    /// The stacks of fibers, from the first fiber on.
     pub stacks: Option<StackPool>,
     /// Completions that the driver has delivered and no turn has handled yet.
     pub done: Vec<Done>,
@@ -187,6 +189,10 @@ pub(crate) struct Core {
     /// Until when the idle loop stays awake for the next request of a user that holds a lock; 0 if
     /// it does not.
     pub holder_due: u64,
+    /// The queued request that the current worker is about to wait for.
+    pub awaited: Option<AwaitedTask>,
+    /// How long to poll before sleeping.
+    pub(super) spin: Spin,
     /// Workers that wait for a preemptive place.
     pub preemptive_waiters: VecDeque<Ticket>,
 }
@@ -198,7 +204,8 @@ static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 static SCHEDULERS: Lock<BTreeMap<u64, Weak<Scheduler>>> = Lock::new(BTreeMap::new());
 
 thread_local! {
-    pub(super) static HERE: Cell<*const Scheduler> = const { Cell::new(std::ptr::null()) };
+    /// The scheduler that the calling thread belongs to.
+    pub(super) static HERE: Cell<Option<&'static Scheduler>> = const { Cell::new(None) };
     pub(super) static AWAY: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
     /// The worker that the calling thread is.
     pub(super) static WORKER: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
@@ -242,15 +249,15 @@ pub(crate) fn away() -> Option<&'static Waiter> {
 /// Calls `f` with the scheduler that the calling thread belongs to, even if another thread has
 /// taken the baton from this thread.
 pub(super) fn with_scheduler_of_this_thread(f: impl FnOnce(Option<&Scheduler>)) {
-    // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
-    // it has cleared the pointer. During this call it does not clear the pointer, or sets it to the
-    // same value again.
-    f(unsafe { HERE.get().as_ref() })
+    // During this call the thread does not clear the reference, or sets it to the same value again.
+    f(HERE.get())
 }
 
 /// Makes the calling thread one that has this scheduler's baton, or none.
 pub(crate) fn set_here(scheduler: Option<&Scheduler>) {
-    HERE.set(scheduler.map_or(std::ptr::null(), std::ptr::from_ref));
+    // SAFETY: Baton: this is a thread of the scheduler, which keeps its `Arc` until it has cleared
+    // the reference. The reference claims 'static, but leaves this thread only in a `Here`.
+    HERE.set(scheduler.map(|scheduler| unsafe { &*std::ptr::from_ref(scheduler) }));
     SpareBlocks::use_here(scheduler.map(|scheduler| scheduler.spare_blocks));
 }
 
@@ -278,7 +285,7 @@ impl Core {
             turn_yields: 0,
             fiber: std::ptr::null_mut(),
             switching: Switching::new(),
-            stacks: (options.kind == WorkerKind::Fiber).then(|| options.stacks()),
+            stacks: None,
             done: Vec::new(),
             routines: VecDeque::new(),
             create_again: 0,
@@ -287,6 +294,8 @@ impl Core {
             preemptive: 0,
             preemptive_granted: 0,
             holder_due: 0,
+            awaited: None,
+            spin: Spin::new(),
             preemptive_waiters: VecDeque::new(),
         }
     }
@@ -297,7 +306,7 @@ impl Scheduler {
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         debug_assert!(
-            std::ptr::eq(HERE.get(), self) && entry::is_inside(),
+            HERE.get().is_some_and(|here| std::ptr::eq(here, self)) && entry::is_inside(),
             "a scheduler's lists were touched without its baton"
         );
         // Written by this thread only. Atomic, because the watcher thread reads it.
@@ -500,7 +509,7 @@ impl Scheduler {
         self.me.upgrade().expect("a scheduler that is used is alive")
     }
 
-    /// Writes a sentence to stderr, unless the node was told to write none; see [`report::warn`].
+    /// Writes a message to stderr, unless the node was told to write none; see [`report::warn`].
     #[cold]
     pub(crate) fn warn(&self, kind: report::WarningKind, text: std::fmt::Arguments<'_>) {
         if self.options.warnings {
@@ -515,6 +524,14 @@ impl Scheduler {
 }
 
 impl Core {
+    /// Records an event for which the clock was read at `at`; see [`EventRing::record_at`].
+    #[inline]
+    pub(crate) fn record_at(&self, event: RingEvent, worker: WorkerId, detail: u32, at: u64) {
+        if let Some(ring) = self.ring {
+            ring.record_at(event, worker, detail, at);
+        }
+    }
+
     /// Like [`Scheduler::record`].
     #[inline]
     pub(crate) fn record(&self, event: RingEvent, worker: WorkerId, detail: u32) {

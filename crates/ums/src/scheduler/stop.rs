@@ -27,8 +27,6 @@ impl Scheduler {
                 break;
             }
             self.retire(oldest);
-            // A fiber must be resumed once more to run to its end. A retired thread ends by itself.
-            self.resume_current();
         }
         let graves = std::mem::take(&mut *self.graves.lock());
         for thread in graves {

@@ -1,28 +1,24 @@
-//! Switch: passes the baton to another worker. The only place that depends on a worker's kind.
+//! Switch: passes the baton to another worker. The worker's kind (`kinds`) makes the first half,
+//! and says by which way the worker leaves its stack:
 //!
-//! * *Fiber*: the fiber stores which fiber is next and suspends itself; the root loop of the host
-//!   thread resumes the next one. Two stack switches, no system call. Fibers are also created and
-//!   freed here.
 //! * *Thread*: the thread sets the next worker's event and waits on its own.
+//! * *Fiber*: the fiber suspends itself, and the host thread's root resumes the next one.
 //! * *Own context*: the processor's registers change to those of the next worker; one switch, no
-//!   system call. See `contexts`.
+//!   system call.
 //!
 //! Named invariants. **Home**: a fiber is resumed only by its scheduler's host thread. **Baton**:
 //! setting the next worker's event gives the baton away; see `scheduler/mod.rs`.
 
 #![allow(unsafe_code)] // Named invariants of the module's header.
 
-use std::sync::atomic::Ordering;
+use fiber::Suspender;
 
-use fiber::{Fiber, Resume, Suspender};
-
-use super::contexts::Pass;
-use super::{Core, ExecutionContext, Scheduler, WorkerKind};
-use crate::os::planted::{self, Bug};
+use super::kinds::Pass;
+use super::{Core, ExecutionContext, Scheduler};
+use crate::os::clock;
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::lists::worker_list::STANDBY;
 use crate::wait::Waiter;
 
 impl Scheduler {
@@ -31,7 +27,7 @@ impl Scheduler {
     #[inline]
     pub(super) fn switch_to(&self, to: WorkerId) {
         add(&self.counters.other_switches, 1);
-        let handed = self.with(|core| core.hand_over(self, to));
+        let handed = self.with(|core| core.hand_over(self, to, clock::ticks()));
         self.leave_by(handed.by_event());
     }
 
@@ -53,55 +49,6 @@ impl Scheduler {
             // the running context.
             WayOut::Pass(pass) => unsafe { (*pass).switch() },
         }
-    }
-
-    /// Resumes the current worker; returns false if no fiber is current. A fiber that has ended is
-    /// removed, and its stack returns to the pool.
-    #[inline]
-    pub(super) fn resume_current(&self) -> bool {
-        if self.options.kind == WorkerKind::OwnContext {
-            return self.resume_context();
-        }
-        let fiber = self.with(|core| core.fiber);
-        if fiber.is_null() {
-            return false;
-        }
-        // SAFETY: Home: this is the host thread's root, the only place that resumes, and the
-        // pointer comes from the execution context of a living worker. No borrow of the core is
-        // alive.
-        if unsafe { (*fiber).resume() } == Resume::Finished {
-            self.bury_current();
-        }
-        true
-    }
-
-    #[cold]
-    fn bury_current(&self) {
-        let (waiter, execution) = self.with(|core| {
-            let id = core.current;
-            core.current = STANDBY;
-            core.fiber = std::ptr::null_mut();
-            core.workers.remove(id)
-        });
-        waiter.give_back();
-        let ExecutionContext::Fiber(fiber, _) = execution else { return };
-        // SAFETY: Home: the fiber has finished and its worker is removed, so this is the only
-        // pointer to what `make_fiber` boxed.
-        let stack = unsafe { Box::from_raw(fiber) }.into_stack();
-        self.with(|core| core.stacks.as_mut().map(|pool| pool.give(stack)));
-    }
-
-    /// Hands the baton to `to` without parking: for a thread that leaves the scheduler or ends.
-    pub(super) fn give_to(&self, to: WorkerId) {
-        debug_assert_eq!(self.options.kind, WorkerKind::Thread);
-        add(&self.counters.context_switches, 1);
-        add(&self.counters.leave_switches, 1);
-        let theirs = self.with(|core| {
-            core.hand_to(to);
-            core.workers.get(to).waiter
-        });
-        self.held_by(theirs);
-        theirs.event.set();
     }
 }
 
@@ -162,60 +109,19 @@ fn hand(mine: &'static Waiter, theirs: &'static Waiter) {
 
 impl Core {
     /// The first half of a switch: `to` is current from now on. The caller completes the switch
-    /// with the returned value.
+    /// with the returned value. `at` is the time, in ticks.
     #[inline(always)]
-    pub(super) fn hand_over(&mut self, scheduler: &Scheduler, to: WorkerId) -> Handed {
+    pub(super) fn hand_over(&mut self, scheduler: &Scheduler, to: WorkerId, at: u64) -> Handed {
         add(&scheduler.counters.context_switches, 1);
-        let me = self.current;
-        match scheduler.options.kind {
-            WorkerKind::Fiber => {
-                self.hand_to(to);
-                Handed::Left(self.way_out_of(me).map_or(WayOut::Stay, WayOut::Suspend))
-            }
-            WorkerKind::OwnContext => Handed::Left(self.pass_to(to)),
-            WorkerKind::Thread => {
-                let mine = self.workers.get(me).waiter;
-                self.hand_to(to);
-                let theirs = self.workers.get(to).waiter;
-                scheduler.held_by(theirs);
-                Handed::Thread(mine, theirs)
-            }
-        }
+        scheduler.options.kind.hand_over(scheduler, self, to, at)
     }
 
-    /// Makes a fiber that runs `main` when it is first resumed. `main` gets the [`Suspender`] by
-    /// which the fiber suspends itself.
-    pub(super) fn make_fiber(
-        &mut self,
-        waiter: &'static Waiter,
-        name: &str,
-        main: impl FnOnce(Suspender) + 'static,
-    ) -> std::io::Result<ExecutionContext> {
-        let pool = self.stacks.as_mut().expect("a fiber scheduler has stacks");
-        let stack = pool.take().map_err(std::io::Error::other)?;
-        waiter.record.view.stack_is(stack.range());
-        if planted::is(Bug::StackReusedTooEarly) {
-            // SAFETY: Home: broken on purpose, in a build with planted bugs.
-            pool.give(unsafe { std::ptr::read(&stack) });
-        }
-        let fiber = Box::new(Fiber::new(stack, name, main));
-        waiter.record.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
-        Ok(ExecutionContext::Fiber(Box::into_raw(fiber), None))
-    }
-
+    /// Makes `to` the current worker. `at` is the time, in ticks.
     #[inline]
-    fn way_out_of(&mut self, id: WorkerId) -> Option<Suspender> {
-        match self.workers.get(id).execution {
-            Some(ExecutionContext::Fiber(_, suspender)) => suspender,
-            _ => None,
-        }
-    }
-
-    #[inline]
-    pub(super) fn hand_to(&mut self, to: WorkerId) {
+    pub(super) fn hand_to(&mut self, to: WorkerId, at: u64) {
         self.current = to;
         self.quantum_began = 0;
-        self.record(RingEvent::Switch, to, 0);
+        self.record_at(RingEvent::Switch, to, 0, at);
         let worker = self.workers.get(to);
         add(&worker.waiter.record.view.switches, 1);
         self.fiber = match worker.execution {

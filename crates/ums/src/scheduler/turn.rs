@@ -40,12 +40,12 @@ impl Scheduler {
             match next {
                 Some(next) if next == core.current => {
                     // No switch, but the trace shows that it runs again.
-                    core.record(RingEvent::Switch, next, 0);
+                    core.record_at(RingEvent::Switch, next, 0, core.turn_at);
                     Handed::Left(WayOut::Stay)
                 }
                 Some(next) => {
                     self.count_cause(core);
-                    core.hand_over(self, next)
+                    core.hand_over(self, next, core.turn_at)
                 }
                 None => Handed::Left(WayOut::Nowhere),
             }

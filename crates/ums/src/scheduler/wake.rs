@@ -35,7 +35,7 @@ pub(super) fn ready_at(claimed: Claimed, now: u64) {
             if let Some(scheduler) = other {
                 let worker = waiter.worker.load(Ordering::Relaxed);
                 let whose = inbox.number.load(Ordering::Relaxed);
-                scheduler.record(RingEvent::Wake, worker, whose);
+                scheduler.with(|core| core.record_at(RingEvent::Wake, worker, whose, now));
             }
             waiter.signalled.store(now, Ordering::Relaxed);
             waiter.record.spans.woken();
@@ -50,7 +50,7 @@ impl Core {
         waiter.signalled.store(now, Ordering::Relaxed);
         waiter.record.spans.woken();
         let worker = waiter.worker.load(Ordering::Relaxed);
-        self.record(RingEvent::Wake, worker, self.number);
+        self.record_at(RingEvent::Wake, worker, self.number, now);
         self.workers.wake(worker, now);
     }
 
@@ -66,7 +66,7 @@ impl Core {
             let worker = waiter.worker.load(Ordering::Relaxed);
             let home = waiter.is(State::Preemptive);
             let event = if home { RingEvent::Home } else { RingEvent::Arrive };
-            self.record(event, worker, 0);
+            self.record_at(event, worker, 0, now);
             self.workers.wake(worker, now);
         });
         for letter in scheduler.inbox.letters() {

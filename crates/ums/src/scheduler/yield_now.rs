@@ -3,8 +3,8 @@
 //! There is a quick path for the case that nothing has happened but that workers yield: the first
 //! worker of the runnable list gets the baton, and the yielder becomes the last of that list.
 
+use super::Scheduler;
 use super::switch::{Handed, WayOut};
-use super::{Scheduler, WorkerKind};
 use crate::os::clock;
 use crate::os::threads::point;
 use crate::record::counters::add;
@@ -26,7 +26,7 @@ impl Scheduler {
 
     #[inline(never)]
     fn yielding_turn(&self) -> WayOut {
-        if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
+        if !self.options.kind.is_thread() && std::thread::panicking() {
             // A destructor yields during a panic. The panic count belongs to the host thread, so
             // another fiber would behave as if it were panicking itself (rule 11). So no other
             // worker gets a turn.
@@ -40,7 +40,11 @@ impl Scheduler {
                 return None;
             }
             match core.workers.rotate(core.current) {
-                Rotated::To(next) => Some(core.hand_over(self, next)),
+                Rotated::To(next) => {
+                    // Only the event ring needs the time of a yield.
+                    let now = if core.ring.is_some() { clock::ticks() } else { 0 };
+                    Some(core.hand_over(self, next, now))
+                }
                 // A worker that yields when no other is ready selects itself: a yield, not a
                 // switch.
                 Rotated::Alone => Some(Handed::Left(WayOut::Stay)),
@@ -66,7 +70,7 @@ impl Scheduler {
             // `turn_at` is not read again: a request that starts now was queued until then.
             core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
             self.publish(core);
-            core.hand_over(self, next)
+            core.hand_over(self, next, core.turn_at)
         });
         handed.by_event()
     }

@@ -160,12 +160,12 @@ impl RawMutex {
             return Ok(());
         };
         let holder = word.get();
-        let asked = me.will_wait_for(self, as_victim);
-        let ticket = waiter.begin(patience.what(reason, self).blocked_by(holder));
-        queue.push(ticket, ());
-        drop(queue);
-        let outcome = current::park(ticket, patience.deadline());
-        drop(asked);
+        let (ticket, outcome) = me.in_wait_for(self, as_victim, || {
+            let ticket = waiter.begin(patience.what(reason, self).blocked_by(holder));
+            queue.push(ticket, ());
+            drop(queue);
+            (ticket, current::park(ticket, patience.deadline()))
+        });
         match outcome {
             Outcome::Granted => traced::taken(self, me),
             _ => drop(self.queue.lock().remove(ticket)),

@@ -187,12 +187,12 @@ impl RawRwLock {
             return Ok(());
         }
         let writer = self.writer();
-        let asked = me.will_wait_for(self, as_victim);
-        let ticket = waiter.begin(patience.what(share.reason(), self).blocked_by(writer));
-        queue.push(ticket, share);
-        drop(queue);
-        let outcome = current::park(ticket, patience.deadline());
-        drop(asked);
+        let (ticket, outcome) = me.in_wait_for(self, as_victim, || {
+            let ticket = waiter.begin(patience.what(share.reason(), self).blocked_by(writer));
+            queue.push(ticket, share);
+            drop(queue);
+            (ticket, current::park(ticket, patience.deadline()))
+        });
         if outcome == Outcome::Granted {
             traced::taken(self, me);
         } else {

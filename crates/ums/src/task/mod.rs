@@ -177,17 +177,19 @@ impl<T> JoinHandle<T> {
         let me = current::about_to_wait();
         self.promote();
         let join = self.result.begin_to_join();
-        let asked = me.waiter().will_wait_for(join.state(), as_victim);
-        let ticket = me.begin(what().on(join.state()));
-        if join.wait(ticket) {
-            let outcome = ticket.result(park(ticket, deadline));
-            outcome.inspect_err(|_| join.forget())?;
-        } else if !ticket.abandon() {
-            // The task has ended, but a cancellation claimed the wait before it could be abandoned.
-            // That claim's wake-up is still to come, and must be consumed here.
-            let _ = park(ticket, NEVER);
-        }
-        drop(asked);
+        me.waiter().in_wait_for(join.state(), as_victim, || {
+            let ticket = me.begin(what().on(join.state()));
+            if join.wait(ticket) {
+                let outcome = ticket.result(park(ticket, deadline));
+                return outcome.inspect_err(|_| join.forget());
+            }
+            if !ticket.abandon() {
+                // The task has ended, but a cancellation claimed the wait before it could be
+                // abandoned. That claim's wake-up is still to come, and must be consumed here.
+                let _ = park(ticket, NEVER);
+            }
+            Ok(())
+        })?;
         Ok(self.result.take().expect("a joined task has a result"))
     }
 
@@ -202,7 +204,7 @@ impl<T> JoinHandle<T> {
             Some(here) => {
                 state.make_urgent();
                 // Usually it waits in the caller's own queue; and the caller is awake.
-                if !here.queue.promote(state) {
+                if !here.will_await(state) && !here.queue.promote(state) {
                     self.promote_elsewhere();
                 }
             }

@@ -1,5 +1,5 @@
 //! Errors: what may go wrong without a mistake of the caller, such as a timeout. A mistake of the
-//! caller panics with a sentence, at the place of the mistake.
+//! caller panics with a message, at the place of the mistake.
 
 use std::io;
 

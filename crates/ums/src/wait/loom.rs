@@ -109,16 +109,38 @@ fn loom_what_a_waiter_borrows_stays_while_it_is_asked() {
     ::loom::model(|| {
         let me = waiter();
         let resource = Arc::new(Borrowed(atomic::AtomicBool::new(true)));
-        let asked = me.will_wait_for(&*resource, AsVictim::Never);
-        let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
-        let granter = ::loom::thread::spawn(move || end(ticket, Outcome::Granted));
-        let looker = ::loom::thread::spawn(move || ticket.owners());
-        ticket.park_thread(crate::os::clock::NEVER);
-        drop(asked);
+        let (granter, looker) = me.in_wait_for(&*resource, AsVictim::Never, || {
+            let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
+            let granter = ::loom::thread::spawn(move || end(ticket, Outcome::Granted));
+            let looker = ::loom::thread::spawn(move || ticket.owners());
+            ticket.park_thread(crate::os::clock::NEVER);
+            (granter, looker)
+        });
         // The memory itself stays allocated, so that a looker that asks too late fails the
         // assertion above.
         resource.0.store(false, Ordering::Relaxed);
         assert!(granter.join().unwrap());
         let _ = looker.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_panic_in_an_unended_wait_leaves_no_question() {
+    ::loom::model(|| {
+        let me = waiter();
+        let resource = Borrowed(atomic::AtomicBool::new(true));
+        let looker = std::cell::Cell::new(None);
+        let waits = || {
+            let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
+            looker.set(Some((ticket, ::loom::thread::spawn(move || ticket.owners()))));
+            std::panic::resume_unwind(Box::new(()));
+        };
+        let asked = || me.in_wait_for(&resource, AsVictim::Never, waits);
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(asked));
+        assert!(ended.is_err());
+        resource.0.store(false, Ordering::Relaxed);
+        let (ticket, looker) = looker.take().unwrap();
+        let _ = looker.join().unwrap();
+        assert!(ticket.abandon());
     });
 }

@@ -2,10 +2,10 @@
 //!
 //! A waiter stores its blocker when it begins to wait. But the owner of a lock changes while others
 //! wait for it, and the search for deadlocks needs the present owner, which only the lock itself
-//! has. So a wait for a resource with owners carries a *question*: a function that asks the
-//! resource for its owners, and a pointer to the resource. The waiter borrows the resource, so the
-//! resource exists as long as the wait lasts. The *looker*, which is the thread that asks, *holds*
-//! the waiter in its wait while it asks:
+//! has. So a wait for a resource with owners carries a *question*: a reference to the resource,
+//! and what happens to the wait as a victim. The question is in the frame of the function that
+//! waits, which borrows the resource, so both exist as long as the wait lasts. The *looker*, which
+//! is the thread that asks, *holds* the waiter in its wait while it asks:
 //!
 //! ```text
 //!   looker                              waiter
@@ -22,6 +22,10 @@
 //! A question is asked only between L2 and L4 (in `Ticket::hold`). During that time the waiter is
 //! in its wait or waits at W3, so the resource that it borrows is alive.
 //!
+//! A panic in the function that waits may leave the wait unended, without W1. Then the waiter
+//! clears its pointer to the question before W3, and L2 loads that pointer; both are sequentially
+//! consistent, too. If the looker finds the pointer, the clearing comes after L2, as W1 does above.
+//!
 //! What this file does not do: it follows no chain of owners, and does not decide whether there is
 //! a deadlock.
 
@@ -29,38 +33,34 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::Ordering;
 
 use super::waiter::{
-    AsVictim, Owned, Question, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, ask,
+    AsVictim, Asking, Owned, Question, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter,
 };
-use crate::os::atomic;
-
-/// While this guard lives, other threads can ask which owners the caller's wait is for. The caller
-/// drops it after the wait.
-#[must_use = "it is asked only while this lives"]
-pub(crate) struct Askable<'a> {
-    waiter: &'static Waiter,
-    borrowed: std::marker::PhantomData<&'a ()>,
-}
+use crate::os::{atomic, clock};
 
 impl Waiter {
-    /// Announces that the next wait of this waiter, which must be the caller's own, is for
-    /// `resource`. The caller drops the returned guard after the wait, while the resource is still
-    /// borrowed.
+    /// Calls `wait`, which begins a wait for `resource` and parks the waiter, which must be the
+    /// caller's own. During that wait, other threads can ask the resource for its owners. The wait
+    /// has ended when `wait` returns.
     #[inline]
-    pub(crate) fn will_wait_for<'a, R: Owned>(
+    pub(crate) fn in_wait_for<T>(
         &'static self,
-        resource: &'a R,
+        resource: &impl Owned,
         as_victim: AsVictim,
-    ) -> Askable<'a> {
+        wait: impl FnOnce() -> T,
+    ) -> T {
         if self.inbox().is_none() {
             // A worker stores this time when it parks.
-            self.began.store(crate::os::clock::ticks(), Ordering::Relaxed);
+            self.began.store(clock::ticks(), Ordering::Relaxed);
         }
-        // The store that begins the wait publishes these three.
-        self.asking.resource.store(from_ref(resource).cast_mut().cast(), Ordering::Relaxed);
-        self.asking.as_victim.store(as_victim as u32, Ordering::Relaxed);
-        let question: &'static Question = const { &Question { ask: ask::<R> } };
-        self.asking.question.store(from_ref(question).cast_mut(), Ordering::Relaxed);
-        Askable { waiter: self, borrowed: std::marker::PhantomData }
+        let question = Question { resource, as_victim };
+        // The store that begins the wait publishes the question and this pointer.
+        self.asking.question.store(from_ref(&question).cast_mut().cast(), Ordering::Relaxed);
+        let on_panic = Withdraw(&self.asking);
+        let result = wait();
+        std::mem::forget(on_panic);
+        self.asking.no_longer_asked();
+        self.asking.question.store(null_mut(), Ordering::Relaxed);
+        result
     }
 
     /// Returns the waiter's present wait, if that is for a resource that can be asked for its
@@ -73,16 +73,27 @@ impl Waiter {
     }
 }
 
-impl Drop for Askable<'_> {
+impl Asking {
+    /// W3: returns when no looker asks the question.
     #[inline]
-    fn drop(&mut self) {
-        let asking = &self.waiter.asking;
+    fn no_longer_asked(&self) {
         atomic::no_overtaking();
-        while asking.held.load(Ordering::SeqCst) {
+        while self.held.load(Ordering::SeqCst) {
             // A looker is asking the resource at this moment, which takes a few instructions.
             atomic::let_others_run();
         }
-        asking.question.store(null_mut(), Ordering::Relaxed);
+    }
+}
+
+/// Takes the question back when the function that waits panics.
+struct Withdraw<'a>(&'a Asking);
+
+impl Drop for Withdraw<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        // Before W3, because the wait may not have been claimed.
+        self.0.question.store(null_mut(), Ordering::SeqCst);
+        self.0.no_longer_asked();
     }
 }
 
@@ -95,10 +106,6 @@ impl Ticket {
     /// Returns what happens to this wait if it is chosen as a deadlock's victim. Returns `None` if
     /// the wait has ended or carries no question.
     pub(crate) fn as_victim(self) -> Option<AsVictim> {
-        self.hold(|_, _| match self.waiter.asking.as_victim.load(Ordering::Relaxed) {
-            n if n == AsVictim::Fails as u32 => AsVictim::Fails,
-            n if n == AsVictim::Panics as u32 => AsVictim::Panics,
-            _ => AsVictim::Never,
-        })
+        self.hold(|question| question.as_victim)
     }
 }

@@ -8,7 +8,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::sync::MutexGuard;
 /// Atomics of the standard library, for fields that take part in no protocol. The models in
 /// `loom.rs` need not check them.
@@ -84,33 +84,38 @@ impl What {
 }
 
 /// A worker or a plain thread: anything that can wait. Never freed (Type Stable).
+///
+/// In the order of the fields, so that the first cache line has all that the waker of a worker
+/// touches, if it runs on another processor.
+#[repr(C, align(64))]
 pub(crate) struct Waiter {
     /// The number and the state of the present or last wait: `wait number << 3 | state`.
     pub(super) word: AtomicU64,
     /// The inbox of the worker's scheduler; none for a plain thread.
     pub(crate) home: AtomicRef<Inbox>,
-    /// The worker's number in its scheduler.
-    pub(crate) worker: AtomicU32,
     /// The link of the inbox that the waiter is passing through.
     pub(crate) next: AtomicPtr<Waiter>,
+    /// When the present wait was claimed: the end of its resource wait, and the start of its signal
+    /// wait.
+    pub(crate) signalled: plain::AtomicU64,
+    /// When the present wait began, in ticks of the clock.
+    pub(crate) began: plain::AtomicU64,
+    /// What the present wait is for. Written by the waiter, read by views, as `reason`, `blocker`
+    /// and `blocking_user` are.
+    pub(crate) resource: plain::AtomicU64,
+    /// The worker's number in its scheduler.
+    pub(crate) worker: AtomicU32,
     /// The event that the waiter's thread waits on. Fibers do not use it.
     pub(crate) event: ThreadEvent,
+    pub(crate) reason: AtomicU16,
+    pub(super) cancellable: AtomicBool,
     /// Set by the canceller of the work request that this waiter runs.
     pub(crate) cancelled: AtomicBool,
-    pub(super) cancellable: AtomicBool,
-    /// What the present wait is for. Written by the waiter, read by views.
-    pub(crate) reason: AtomicU16,
-    pub(crate) resource: plain::AtomicU64,
     pub(crate) blocker: AtomicRef<Waiter>,
     pub(crate) blocking_user: plain::AtomicU64,
     /// The waiter for which this one carries out a closure on a hidden scheduler; null if there is
     /// none.
     pub(crate) origin: AtomicRef<Waiter>,
-    /// When the present wait began, in ticks of the clock.
-    pub(crate) began: plain::AtomicU64,
-    /// When the present wait was claimed: the end of its resource wait, and the start of its signal
-    /// wait.
-    pub(crate) signalled: plain::AtomicU64,
     /// The question that asks the resource of the present wait for its owners.
     pub(super) asking: Asking,
     /// The foreign locks that the waiter has declared that it holds.
@@ -205,47 +210,28 @@ pub(crate) enum AsVictim {
 }
 
 /// A resource that has owners and that others wait for.
-pub(crate) trait Owned {
+pub(crate) trait Owned: Sync {
     /// Calls `tell` for each owner that this wait is for.
     fn owners(&self, waiter: Ticket, tell: &mut dyn FnMut(Owner));
 }
 
-/// How to ask a resource for its owners. Only the waiter has the resource's type, so this is a
-/// function pointer.
-pub(super) struct Question {
-    /// # Safety
-    /// Held: `resource` is the pointer that the waiter stored with this question, and the waiter is
-    /// still in that wait.
-    pub(super) ask: unsafe fn(resource: *const (), waiter: Ticket, tell: &mut dyn FnMut(Owner)),
-}
-
-/// # Safety
-/// As for [`Question::ask`].
-pub(super) unsafe fn ask<R: Owned>(
-    resource: *const (),
-    waiter: Ticket,
-    tell: &mut dyn FnMut(Owner),
-) {
-    // SAFETY: Held: `resource` points to what the waiter borrows, which is an `R`.
-    unsafe { &*resource.cast::<R>() }.owners(waiter, tell);
+/// What other threads may ask about a wait. It lives in the frame of `Waiter::in_wait_for`.
+pub(super) struct Question<'a> {
+    pub(super) resource: &'a dyn Owned,
+    pub(super) as_victim: AsVictim,
 }
 
 /// The question of a waiter's present wait, and whether a thread is asking it now.
 pub(super) struct Asking {
-    pub(super) question: AtomicPtr<Question>,
-    pub(super) resource: AtomicPtr<()>,
-    pub(super) as_victim: AtomicU32,
+    /// Null if the wait carries no question. Other threads follow it only while they hold the
+    /// waiter in its wait, so the true lifetime is not `'static`.
+    pub(super) question: AtomicPtr<Question<'static>>,
     pub(super) held: AtomicBool,
 }
 
 impl Asking {
     fn new() -> Asking {
-        Asking {
-            question: AtomicPtr::new(null_mut()),
-            resource: AtomicPtr::new(null_mut()),
-            as_victim: AtomicU32::new(0),
-            held: AtomicBool::new(false),
-        }
+        Asking { question: AtomicPtr::new(null_mut()), held: AtomicBool::new(false) }
     }
 }
 
@@ -325,30 +311,26 @@ impl Ticket {
     /// Returns the present owners of the resource that this wait is for. Returns `None` if the wait
     /// has ended or carries no question.
     pub(crate) fn owners(self) -> Option<Vec<Owner>> {
-        self.hold(|question, resource| {
+        self.hold(|question| {
             let mut owners = Vec::new();
-            // SAFETY: Held: `hold` holds the waiter in its wait, and passes the waiter's own
-            // pointer.
-            unsafe { (question.ask)(resource, self, &mut |owner| owners.push(owner)) };
+            question.resource.owners(self, &mut |owner| owners.push(owner));
             owners
         })
     }
 
-    /// Calls `f` with the wait's question and resource, and keeps the waiter in its wait meanwhile;
-    /// see `owners`. Returns `None` if the wait has ended or carries no question.
-    pub(super) fn hold<T>(self, f: impl FnOnce(&'static Question, *const ()) -> T) -> Option<T> {
+    /// Calls `f` with the wait's question, and keeps the waiter in its wait meanwhile; see
+    /// `owners`. Returns `None` if the wait has ended or carries no question.
+    pub(super) fn hold<T>(self, f: impl FnOnce(&Question<'_>) -> T) -> Option<T> {
         let _alone = lookers();
         let asking = &self.waiter.asking;
         asking.held.store(true, Ordering::SeqCst);
         atomic::no_overtaking();
         let word = self.waiter.word.load(Ordering::SeqCst);
         let still = word == self.number << STATE_BITS | WAITING;
-        let question = asking.question.load(Ordering::Relaxed);
-        let resource = if still { asking.resource.load(Ordering::Relaxed) } else { null_mut() };
-        let question = if still { question.cast_const() } else { null() };
-        // SAFETY: Type Stable: a question is a static.
-        let question: Option<&'static Question> = unsafe { question.as_ref() };
-        let told = question.map(|question| f(question, resource));
+        let question = if still { asking.question.load(Ordering::SeqCst) } else { null_mut() };
+        // SAFETY: Held: a question that is found in the wait stays in its frame until `held` is
+        // false, and borrows the resource for as long.
+        let told = unsafe { question.as_ref() }.map(f);
         asking.held.store(false, Ordering::Release);
         told
     }

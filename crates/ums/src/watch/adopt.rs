@@ -83,8 +83,8 @@ pub(crate) fn prepare() {
     });
 }
 
-/// Makes the one thread of a forked child an ordinary thread. In the child neither the perf events
-/// exist nor the thread that would set the event which the thread waits on at its gate.
+/// Makes the one thread of a forked child an ordinary thread. The child has no perf events. If this
+/// thread waited at its gate, no other thread would be there to wake it.
 fn leave_at_fork() {
     extern "C" fn forget() {
         thread::forget_me();

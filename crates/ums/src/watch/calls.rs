@@ -86,8 +86,8 @@ pub(crate) trait BlockHandler: Sync {
     /// the scheduler was taken from the thread's carrier, which was blocked in the thread's code.
     fn leave_taken(&self, _: &'static Carrier) {}
 
-    /// Moves the thread to its own kernel thread, where it executes one instruction. Returns false
-    /// if the thread may not leave its host at this point.
+    /// Moves the worker from its host to its own kernel thread, which then executes one instruction
+    /// of the worker and traps. Returns false if the worker may not leave its host at this point.
     fn step_out(&self) -> bool {
         false
     }
@@ -95,6 +95,10 @@ pub(crate) trait BlockHandler: Sync {
     /// Makes the thread rejoin its scheduler after [`step_out`](Self::step_out) and that
     /// instruction.
     fn step_back(&self) {}
+
+    /// Called at an entry of a thread that has no scheduler. If the thread was allowed to run
+    /// without its scheduler, and is not in a signal handler, makes it rejoin its scheduler.
+    fn settle(&self) {}
 }
 
 thread_local! {
@@ -165,6 +169,16 @@ pub(super) fn has_stepped() {
 /// handler.
 pub(super) fn leave_taken(carrier: &'static Carrier) {
     HANDLER.get().inspect(|handler| handler.leave_taken(carrier));
+}
+
+/// Called by a thread in user code: if it was allowed to run without its place or its scheduler,
+/// that permission ends now.
+#[cold]
+pub(crate) fn settle() {
+    match me() {
+        Some(me) => me.settle(),
+        None => HANDLER.get().into_iter().for_each(|handler| handler.settle()),
+    }
 }
 
 #[cold]

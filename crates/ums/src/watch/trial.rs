@@ -63,7 +63,7 @@ impl Mechanism {
     /// gate.
     ///
     /// # Errors
-    /// A sentence that says what did not happen, or the kernel's refusal.
+    /// A message that says what did not happen, or the kernel's refusal.
     pub fn try_here(self) -> Result<(), String> {
         run(self)
     }

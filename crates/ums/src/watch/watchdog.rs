@@ -22,7 +22,8 @@ use crate::os::lock::Lock;
 
 /// A place or a scheduler that the watchdog looks at.
 pub(crate) trait Subject: Send + Sync {
-    /// Looks, and takes the place or the baton from a blocked worker. Returns whether it took one.
+    /// Checks the worker that has the place, or the scheduler's baton. If the worker has been
+    /// blocked since an earlier look, takes the place or the baton from it, and returns true.
     fn look(&self) -> bool;
 
     /// Returns whether something runs that may block.

@@ -55,8 +55,8 @@ impl WordValue {
         self.0 & MODE == CALL
     }
 
-    /// Returns a number that differs after every change of the word. It is not 0 if the word is
-    /// revocable.
+    /// Returns a number that differs after every change of the word. It is not 0 if the place may
+    /// be revoked.
     pub fn number(self) -> u64 {
         self.0
     }

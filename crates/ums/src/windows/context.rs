@@ -106,7 +106,8 @@ pub struct Context {
     /// The range of its stack, if it has its own context.
     stack_low: AtomicUsize,
     stack_top: AtomicUsize,
-    /// Whether the C library may cancel the thread while it is on its own kernel thread.
+    /// The cancellation state (`pthread_setcancelstate`) that the worker has on its own kernel
+    /// thread. In user mode it is never cancellable.
     pub(super) is_cancellable: AtomicI32,
     pub(super) counts: Counts,
 }

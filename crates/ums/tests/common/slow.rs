@@ -1,7 +1,8 @@
 //! Operations that block the kernel thread until a test resolves them: faults on two kinds of
 //! pages, and waiting for the child of a `vfork`.
 //!
-//! Named invariant **Own Memory**: bare system calls get memory that the test allocated and keeps.
+//! Named invariant **Own Memory**: direct system calls get memory that the test allocated and
+//! keeps.
 
 #![allow(unsafe_code, dead_code)] // Each test file uses its own part of it.
 

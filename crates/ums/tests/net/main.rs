@@ -7,12 +7,14 @@
 mod common;
 
 mod ends;
+mod order;
 mod tcp;
 mod udp;
 mod unix;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use common::{back_ends, one_kind};
 use ums::Node;

@@ -3,13 +3,15 @@
 //! has. No stolen request is lost when the node ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ums::Node;
 use ums::node::Placement;
-use ums::sim::{below, thread_sleep};
+use ums::sim::{Faults, below, thread_sleep};
+use ums::stats::SchedulerCounters;
 use ums::sync::Event;
+use ums::sync::channel::unbounded;
 
 use super::{STALLS, check, end, mixed};
 
@@ -77,4 +79,61 @@ fn what_a_node_that_ends_has_taken_it_finishes_within_the_grace_time_g13() {
         end(node);
         client.unwrap().join().unwrap();
     });
+}
+
+/// Returns the sums of the schedulers' counts of polls, polls that paid, and charged nanoseconds;
+/// the last of the scheduler that was charged most.
+fn polls(node: &Node) -> [u64; 3] {
+    let all = node.snapshot().schedulers;
+    let of = |i: usize| all[i].counters;
+    let sum = |of: fn(&SchedulerCounters) -> u64| all.iter().map(|s| of(&s.counters)).sum();
+    let most = (0..all.len()).map(|i| of(i).idle_spin_charged_ns).max();
+    [sum(|c| c.idle_spins), sum(|c| c.idle_spins_paid), most.unwrap_or(0)]
+}
+
+#[test]
+fn what_is_polled_in_vain_is_at_most_a_twentieth_of_the_time_and_ends_b57() {
+    let name = "what_is_polled_in_vain_is_at_most_a_twentieth_of_the_time_and_ends_b57";
+    let (spun, paid) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let counts = [Arc::clone(&spun), Arc::clone(&paid)];
+    check(name, Faults::default(), move || {
+        let node = three();
+        let began = ums::sim::now();
+        let (mut senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| unbounded()).unzip();
+        senders.rotate_left(1);
+        let tasks: Vec<_> = senders
+            .into_iter()
+            .zip(receivers)
+            .enumerate()
+            .map(|(i, (next, mine))| {
+                let task = node.spawn_on(i, move || {
+                    for _ in 0..300 {
+                        // The others' periods are as long as polls, or a little longer.
+                        ums::sleep(Duration::from_micros(below(80))).unwrap();
+                        next.send(()).unwrap();
+                        mine.recv().unwrap();
+                    }
+                    // Its peers may still send and receive.
+                    (next, mine)
+                });
+                task.unwrap()
+            })
+            .collect();
+        let ended: Vec<_> = tasks.into_iter().map(|task| task.join().unwrap()).collect();
+        drop(ended);
+        let [.., charged] = polls(&node);
+        let time = ums::sim::now() - began;
+        // The first budget, and one poll that took longer than it was allowed.
+        let most = time / 20 + 250_000 + 100_000;
+        assert!(charged <= most, "{charged} ns of {time} ns were polled");
+        thread_sleep(Duration::from_millis(10));
+        let before = polls(&node);
+        thread_sleep(Duration::from_secs(1));
+        assert_eq!(polls(&node), before, "an idle node polls");
+        counts[0].fetch_add(before[0], Ordering::Relaxed);
+        counts[1].fetch_add(before[1], Ordering::Relaxed);
+        end(node);
+    });
+    let (spun, paid) = (spun.load(Ordering::Relaxed), paid.load(Ordering::Relaxed));
+    assert!(spun > paid && paid > 0, "{spun} polls, {paid} paid: the story shows nothing");
 }

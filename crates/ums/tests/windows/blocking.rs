@@ -15,7 +15,8 @@ use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext}
 use crate::faults;
 use crate::harness::{Heard, Rounds, alone, eventually};
 
-/// Returns whether calls that are not interposed block the scheduler unnoticed here.
+/// Returns whether, on this system, only blocks in interposed calls are noticed, and this program
+/// interposes none.
 fn only_calls() -> bool {
     mechanism() == Mechanism::Calls && !crate::INTERPOSED
 }

@@ -1,7 +1,7 @@
 //! Races of the block watch that a random run does not reach. These tests provoke them;
 //! docs/windows.md lists all of them.
 //!
-//! Unsafe because of bare system calls. Named invariant **Own Memory**: they get locals and
+//! Unsafe because of direct system calls. Named invariant **Own Memory**: they get locals and
 //! numbers.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use ums::windows::{self, CompletionList, SchedulerAction, WorkerContext};
 
 use crate::harness::{Heard, Rounds, alone, eventually};
 
-/// Returns true if this system can notice interposed calls only, not bare system calls.
+/// Returns true if this system can notice interposed calls only, not direct system calls.
 fn only_calls() -> bool {
     let only = mechanism() == Mechanism::Calls;
     if only {
@@ -69,7 +69,7 @@ fn a_worker_that_blocks_sigtrap_meets_its_gate_when_it_unblocks_it_r8() {
         let (stage, gone_on) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (mine, last) = (stage.clone(), gone_on.clone());
         WorkerContext::spawn(&list, move || {
-            // A bare call: a program may have interposed the C library's function.
+            // A direct system call, because a program may have interposed the C library's function.
             change_mask(libc::SIG_BLOCK, set_of(libc::SIGTRAP));
             mine.store(1, SeqCst);
             bare_read(&pipe).unwrap();
@@ -157,7 +157,7 @@ fn workers_woken_together_pass_no_gate_and_leave_the_running_one_its_processor_r
         for _ in 0..SLEEPERS {
             let (mine, word) = (awake.clone(), word.clone());
             WorkerContext::spawn(&list, move || {
-                // A bare futex wait on one word; one wake-up ends it for all workers.
+                // A direct futex wait on one word. One wake-up ends it for all workers.
                 while word.load(SeqCst) == 0 {
                     let flags = rustix::thread::futex::Flags::PRIVATE;
                     let _ = rustix::thread::futex::wait(&word, flags, 0, None);

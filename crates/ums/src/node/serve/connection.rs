@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::ahead::Ahead;
 use super::listener::{Peer, Stream};
-use crate::io::{submit_poll, wait_readable, wait_writable};
+use crate::io::{RECEIVE_MAX, send_bytes, submit_receive, wait_for};
 use crate::node::user::User;
 use crate::os::clock::{self, NEVER};
+use crate::os::driver::LiveOp;
 use crate::os::lock::Lock;
 use crate::os::panics::contain;
 use crate::record::reason::WaitReason;
@@ -100,6 +102,11 @@ impl<'a> Connection<'a> {
     /// # Errors
     /// `WouldBlock` if there is no input; otherwise the system's error.
     pub fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if !buf.is_empty()
+            && let Some(read) = self.client.ahead.lock().read(buf)
+        {
+            return read;
+        }
         retry(|| self.client.stream.read(buf))
     }
 
@@ -146,13 +153,11 @@ impl Read for Connection<'_> {
     /// Reads; suspends the worker until there is input.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let deadline = self.deadline();
-        loop {
-            match self.try_read(buf) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                other => return other,
-            }
-            wait_readable(self.client.fd(), WaitReason::NETWORK_READ, deadline)?;
+        match self.try_read(buf) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            other => return other,
         }
+        wait_for(LiveOp::recv(self.client.fd(), buf, 0), WaitReason::NETWORK_READ, deadline)
     }
 }
 
@@ -160,13 +165,7 @@ impl Write for Connection<'_> {
     /// Writes; suspends the worker while the peer does not read.
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let deadline = self.deadline();
-        loop {
-            match self.try_write(buf) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                other => return other,
-            }
-            wait_writable(self.client.fd(), WaitReason::NETWORK_WRITE, deadline)?;
-        }
+        send_bytes(LiveOp::send(self.client.fd(), buf, 0), || deadline)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -188,6 +187,7 @@ pub(super) struct Client {
     pub user: User,
     stream: Stream,
     peer: Peer,
+    ahead: Lock<Ahead>,
     /// `None` while a request runs, because the request has taken it out.
     session: Lock<Option<Box<dyn Session>>>,
     /// The pending read: its scheduler, its token there, and its timer.
@@ -248,15 +248,20 @@ impl Client {
         self.stream.fd()
     }
 
-    /// Puts the client's next read on the I/O list of the scheduler that the caller runs on.
+    /// Puts the client's next read on the I/O list of the scheduler that the caller runs on. If the
+    /// session has left input unread, it gets another request instead.
     fn arm(self: &Arc<Self>, span: Option<Duration>) {
+        if self.ahead.lock().has_news() {
+            return self.enqueue(Why::Readable);
+        }
         let scheduler = here().expect("a read is armed by a worker");
         if self.user.is_holding() {
             scheduler.with(|core| core.expect_holder(scheduler.options.holder_spin_ns));
         }
         let client = self.clone();
         let mut armed = self.armed.lock();
-        let token = submit_poll(self.fd(), Box::new(move |result| client.input(result)));
+        let take = move |result, bytes| client.input(result, bytes);
+        let token = submit_receive(self.fd(), RECEIVE_MAX, take);
         let Some(token) = token else { return };
         armed.at = Some((Arc::downgrade(&scheduler.arc()), token));
         armed.timer = span.map(|s| scheduler.time_io(clock::after(s), token));
@@ -282,7 +287,8 @@ impl Client {
     }
 
     /// The completion routine of the pending read.
-    fn input(self: &Arc<Self>, result: i32) {
+    fn input(self: &Arc<Self>, result: i32, bytes: Vec<u8>) {
+        self.ahead.lock().put(result, bytes);
         // If the poll completed immediately, this runs inside `arm`. `arm` then holds the lock and
         // has recorded nothing yet.
         if let Some(mut armed) = self.armed.try_lock() {
@@ -372,6 +378,9 @@ impl Client {
     fn carry_out(self: &Arc<Self>, why: Why) {
         let Some(mut session) = self.session.lock().take() else { return };
         let why = if self.stopping() { Why::Stopping } else { why };
+        if why != Why::Readable {
+            self.ahead.lock().forget_nothing();
+        }
         let mut conn = Connection::of(self);
         let mut next = Next::Close;
         self.contained("carried out a request", || next = session.request(&mut conn, why));
@@ -438,6 +447,7 @@ impl Clients {
             user,
             stream,
             peer,
+            ahead: Lock::default(),
             session: Lock::new(Some(session)),
             armed: Lock::default(),
             parked: Lock::default(),
@@ -463,6 +473,11 @@ impl Clients {
         let mut all: Vec<_> = self.by_user.lock().values().cloned().collect();
         all.sort_by_key(|client| client.user.id());
         all
+    }
+
+    /// Returns how many bytes were received that no session has read yet.
+    pub fn received_ahead(&self) -> usize {
+        self.by_user.lock().values().map(|client| client.ahead.lock().len()).sum()
     }
 
     /// Records that the server is stopping.

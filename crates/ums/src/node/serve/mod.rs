@@ -3,8 +3,8 @@
 //!
 //! A connection is a [`User`]. While it is idle its next read is on the I/O list of the scheduler
 //! where its last request ran, and it occupies nothing else but the session's own state: no worker,
-//! no stack, no read buffer. When input arrives, the completion routine of that read queues one
-//! work request, which calls the session.
+//! no stack, no read buffer. When input arrives, the driver has a buffer for it, and the completion
+//! routine of that read queues one work request, which calls the session.
 //!
 //! ```text
 //!   listener readable -> accept request -> new user, session, request(Connected)
@@ -19,9 +19,11 @@
 //! Accepting is a work request like any other: while a scheduler has no free worker, it accepts no
 //! connection.
 //!
-//! The code here implements no protocol and keeps no buffers.
+//! The code here implements no protocol. It keeps only the bytes that the read of an idle
+//! connection has received, until the session reads them (`ahead`).
 
 // A file uses only files that are declared above it.
+mod ahead;
 mod listener;
 mod connection;
 mod server;

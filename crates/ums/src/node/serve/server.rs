@@ -60,6 +60,9 @@ pub struct ServerCounters {
     pub refused: u64,
     /// How many accepts failed, mostly because no descriptor was free.
     pub accept_errors: u64,
+    /// How many bytes of open connections were received and not yet read by their sessions. A
+    /// connection that waits for input receives at most 2 KiB before its session is called.
+    pub received_ahead: usize,
     /// How many sessions, or calls that make sessions, have panicked. Each panic closed only its
     /// own connection.
     pub panics: u64,
@@ -252,6 +255,7 @@ impl Server {
             accepted: i.accepted.load(Ordering::Relaxed),
             refused: i.refused.load(Ordering::Relaxed),
             accept_errors: i.accept_errors.load(Ordering::Relaxed),
+            received_ahead: i.clients.received_ahead(),
             panics: i.clients.panics(),
         }
     }

@@ -77,7 +77,7 @@ impl TraceOrder {
     /// clients to serve. Stops early if `ending` becomes true.
     ///
     /// # Errors
-    /// A sentence that says why nothing is recorded.
+    /// A message that says why nothing is recorded.
     pub(crate) fn carry_out(
         self,
         node: Node,

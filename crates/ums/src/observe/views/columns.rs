@@ -131,6 +131,15 @@ table! {
         "Times it went to sleep because it had no work.";
     idle_time_us Counter = us(s.idle_ns),
         "How long it has slept without work; the rest of the time it was busy.";
+    idle_spins_count Counter = s.counters.idle_spins,
+        "Times it polled for work before it went to sleep.";
+    idle_spins_paid_count Counter = s.counters.idle_spins_paid,
+        "Polls that found something to do.";
+    idle_spin_time_us Counter = us(s.counters.idle_spin_ns),
+        "How long it has polled; not contained in idle_time_us.";
+    idle_spin_charged_us Counter = us(s.counters.idle_spin_charged_ns),
+        "Of that, what was polled adaptively and in vain, or for longer than it takes to sleep and \
+         wake up: at most 5 % of the time.";
     preemptive_switches_count Counter = s.counters.preemptive_switches,
         "Times a worker went preemptive.";
     yield_count Counter = s.counters.yields,

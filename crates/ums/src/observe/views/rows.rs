@@ -14,6 +14,7 @@ use crate::record::reason::{WaitClass, WaitReason};
 use crate::record::wait_stats::{ReasonSum, WAIT_BUCKETS, WaitSum, wait_bucket_end};
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{RequestId, UserId};
+use crate::scheduler::work_queue::Queued;
 use crate::scheduler::{Scheduler, WorkerKind};
 use crate::wait::Waiter;
 use crate::wait::deadlock::{self, Deadlock};
@@ -497,12 +498,9 @@ fn queued(s: &Scheduler) -> Vec<RequestRow> {
     // Only numbers are copied here, because callers that enqueue or dequeue wait until this has
     // ended.
     let mut seen = Vec::with_capacity(s.queue.len() + 64);
-    s.queue.each(|request| {
-        let state = request.state();
-        seen.push((state.id, state.user, state.is_urgent(), state.enqueued));
-    });
+    s.queue.each(|request| seen.push(request));
     let now = clock::ticks();
-    let row = |(id, user, urgent, enqueued)| RequestRow {
+    let row = |Queued { id, user, urgent, enqueued }| RequestRow {
         id,
         user,
         scheduler: s.index,

@@ -70,7 +70,8 @@ fn loom_no_sleeper_sleeps_beside_what_two_wakers_put_there() {
     });
 }
 
-/// A waker that is stopped between W3 and W4, and another one, whose thing the sleeper waits for.
+/// The first waker is stopped between W3 and W4. The sleeper waits only for what the second waker
+/// puts there.
 fn one_waker_is_stopped(wake: fn(&Asleep) -> bool) {
     model(move |world| {
         let stopped = Arc::new(::loom::sync::Notify::new());
@@ -89,7 +90,7 @@ fn one_waker_is_stopped(wake: fn(&Asleep) -> bool) {
                 theirs.event.notify();
             }
         });
-        // It hangs here if only the first waker would set the event.
+        // The model hangs here if the second waker leaves it to the first to set the event.
         world.sleep_until(1);
         stopped.notify();
         first.join().unwrap();

@@ -154,6 +154,12 @@ impl IdleMask {
         self.0[index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0
     }
 
+    /// Returns whether the bit of this sleeper is set. If the sleeper asks, false means that a
+    /// waker has taken it since the announcement.
+    pub fn is_set(&self, index: usize) -> bool {
+        self.0[index / 64].load(Ordering::Relaxed) & (1 << (index % 64)) != 0
+    }
+
     /// W2 and W3: takes the bit of one sleeper other than `index`, which the caller then wakes. The
     /// caller has put something there, or seen that something is there.
     pub fn take_other(&self, index: usize) -> Option<usize> {

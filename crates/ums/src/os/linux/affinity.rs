@@ -66,7 +66,7 @@ pub(in crate::os) fn affinity(root: &Path) -> Vec<usize> {
 /// Parses a list such as `0-3,8,10-11`. Returns `None` for any other text. An empty text is an
 /// empty list.
 pub(super) fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
-    /// More than any computer has. The limit keeps a damaged text from filling the memory.
+    /// Larger than any processor number. The limit keeps a malformed list from filling the memory.
     const CPU_MAX: usize = 1 << 20;
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {

@@ -15,9 +15,11 @@
 #![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "Plain Call", stated above.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
 use crate::os::driver::{CURRENT, LiveOp, Op, Side};
+use crate::os::op::RECEIVE_MAX;
 
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +44,10 @@ pub fn try_now(op: &mut LiveOp<'_>) -> Tried {
         return Tried::Finished(unsafe { run(data) });
     }
     loop {
-        let result = raw_call(op);
+        let result = match **op {
+            Op::Receive { fd, most, .. } => receive(fd, most, op),
+            _ => raw_call(op),
+        };
         if result >= 0 {
             return Tried::Finished(i32::try_from(result).unwrap_or(i32::MAX));
         }
@@ -115,6 +120,19 @@ pub fn asked_not_to_wait(op: &Op) -> bool {
     }
 }
 
+/// Receives into a buffer on the stack, and passes the bytes on to the operation.
+fn receive(fd: RawFd, most: usize, op: &mut LiveOp<'_>) -> isize {
+    let mut buf = [MaybeUninit::<u8>::uninit(); RECEIVE_MAX];
+    let len = most.min(RECEIVE_MAX);
+    // SAFETY: Own Memory: a local that has room for `len` bytes.
+    let result = unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), len, libc::MSG_DONTWAIT) };
+    if let Ok(count) = usize::try_from(result) {
+        // SAFETY: Own Memory: the kernel has written the first `count` bytes of the local.
+        op.fill(unsafe { std::slice::from_raw_parts(buf.as_ptr().cast::<u8>(), count) }.to_vec());
+    }
+    result
+}
+
 /// Makes the operation's system call once.
 fn raw_call(op: &mut LiveOp<'_>) -> isize {
     const NOW: i32 = libc::MSG_DONTWAIT;
@@ -124,6 +142,7 @@ fn raw_call(op: &mut LiveOp<'_>) -> isize {
         match **op {
             Op::PollIn { .. } | Op::PollOut { .. } => unreachable!("polls are tried by poll(2)"),
             Op::Call { .. } => unreachable!("calls are made, not tried"),
+            Op::Receive { .. } => unreachable!("it has a function of its own"),
             Op::Recv { fd, buf, len, flags } => libc::recv(fd, buf.cast(), len, flags | NOW),
             Op::Send { fd, buf, len, flags } => libc::send(fd, buf.cast(), len, flags | SEND_NOW),
             Op::RecvMsg { fd, msg, flags } => libc::recvmsg(fd, msg, flags | NOW),
@@ -204,7 +223,7 @@ pub fn epoll_ctl(epoll: RawFd, ctl: i32, fd: RawFd, events: u32, data: u64) -> R
 ///
 /// # Errors
 ///
-/// The errno; `ENOSYS` before Linux 5.11, where [`epoll_wait_ms`] is to be used instead.
+/// The errno; `ENOSYS` before Linux 5.11, where the caller must use [`epoll_wait_ms`] instead.
 pub fn epoll_wait_ns(
     epoll: RawFd,
     events: &mut [libc::epoll_event],

@@ -185,15 +185,20 @@ impl Epoll {
     }
 
     /// Returns whether an operation should be tried immediately: no other is in the line before it,
-    /// and the side may be ready. A poll is tried only if its side is armed already; otherwise the
-    /// call that arms the side makes epoll report its readiness.
+    /// and the side may be ready. A poll, or a receive that has no buffer, is tried only if its
+    /// side is armed already; otherwise the call that arms the side makes epoll report its
+    /// readiness.
     fn worth_trying(watch: &Watch, op: &Op) -> bool {
         let side = op.side();
         let alone = watch.queues[side as usize].is_empty();
         let armed = watch.armed & events_of(side) != 0;
         let adopted = watch.stamp.is_owned();
         let perhaps = !(adopted && armed) || watch.perhaps & events_of(side) != 0;
-        if op.is_poll() { adopted && armed && perhaps } else { alone && perhaps }
+        match op {
+            Op::PollIn { .. } | Op::PollOut { .. } => adopted && armed && perhaps,
+            Op::Receive { .. } => adopted && armed && perhaps && alone,
+            _ => alone && perhaps,
+        }
     }
 
     /// Tries an operation, and records what its result says about the readiness of its descriptor.
@@ -344,7 +349,9 @@ impl Epoll {
 /// for.
 fn is_short(op: &Op, n: i32) -> bool {
     match op {
-        Op::Recv { len, flags: 0, .. } | Op::Send { len, .. } => n > 0 && (n as usize) < *len,
+        Op::Recv { len, flags: 0, .. } | Op::Receive { most: len, .. } | Op::Send { len, .. } => {
+            n > 0 && (n as usize) < *len
+        }
         _ => false,
     }
 }
@@ -412,6 +419,10 @@ impl Driver for Epoll {
         self.rung = false;
         self.chores.collect(out);
         out.append(&mut self.finished);
+    }
+
+    fn gathers(&mut self, _others_can_run: bool) -> bool {
+        false
     }
 
     fn waker(&self) -> Waker {

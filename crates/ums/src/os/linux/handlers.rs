@@ -1,17 +1,17 @@
-//! Signal handlers that stand before others, and call the earlier handler afterwards.
+//! Installs signal handlers that can pass a signal on to the handler that was installed before.
 //!
 //! ```text
-//!   kernel --> enter --SignalFrame--> Handler::handle --pass_on--> the handler there before
+//!   kernel --> enter --SignalFrame--> Handler::handle --pass_on--> the earlier handler
 //! ```
 //!
-//! A [`SignalFrame`] is what the kernel handed to the handler. Only `enter` makes one, so it is
-//! safe to read and change it, and to pass it on. It has no references into that memory, only
-//! pointers: the C library's `ucontext_t` is larger than the kernel's, so it ends in memory that is
-//! something else, such as the `siginfo_t`. Each access is to one field that the kernel has
+//! A [`SignalFrame`] has the arguments that the kernel passed to the handler. `enter` makes it of
+//! them, so it is safe to read and change it, and to pass it on. It has no references into that
+//! memory, only pointers: the C library's `ucontext_t` is larger than the kernel's, so its end
+//! overlaps other data, such as the `siginfo_t`. Each access is to one field that the kernel has
 //! written.
 //!
-//! Named invariant **Signal**: what a [`Handler`] does is async-signal-safe. `enter` keeps `errno`,
-//! unless the handler says that it leaves `errno` alone.
+//! Named invariant **Signal**: what a [`Handler`] does is async-signal-safe. `enter` saves and
+//! restores `errno`, unless the handler says that it does not change `errno`.
 
 #![allow(unsafe_code)]
 
@@ -27,17 +27,19 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 /// # Safety
 /// *Signal*: `handle` does only what is async-signal-safe. When it returns, the kernel restores
 /// what the frame then says: registers, signal mask and signal stack. If `handle` has changed any
-/// of these, the thread may continue so, on the kernel thread on which `handle` returns.
+/// of these, it is sound that the thread continues with the changed values, on the kernel thread on
+/// which `handle` returns.
 pub unsafe trait Handler {
-    /// Whether `enter` keeps `errno` for it. A handler that says false changes `errno` by nothing
-    /// that it does itself.
+    /// Whether `enter` saves `errno` before `handle` and restores it afterwards. It may be false
+    /// only if `handle` itself does not change `errno`.
     const KEEPS_ERRNO: bool = true;
 
     /// Handles a signal.
     fn handle(frame: &mut SignalFrame<'_>);
 }
 
-/// What a handler was called with. What it changes there, the kernel restores.
+/// The arguments of a handler. When the handler returns, the thread continues with the registers,
+/// signal mask and signal stack that are then in the frame.
 pub struct SignalFrame<'a> {
     signal: c_int,
     info: *mut siginfo_t,
@@ -49,7 +51,7 @@ pub struct SignalFrame<'a> {
 
 impl SignalFrame<'_> {
     /// # Safety
-    /// *Signal*: these are what the kernel handed to a handler with `SA_SIGINFO`, for as long as
+    /// *Signal*: the kernel passed these to a handler with `SA_SIGINFO`, they stay valid as long as
     /// the frame lives, and only this frame is used to access them. The thread continues at the
     /// program counter that they name.
     pub unsafe fn of<'a>(
@@ -92,8 +94,8 @@ impl SignalFrame<'_> {
         unsafe { (&raw mut (*self.context).uc_sigmask).cast::<u64>().write(blocked) };
     }
 
-    /// Leaves the signal stack as it is when the handler returns: the kernel ignores an invalid
-    /// one.
+    /// Makes the return of the handler leave the thread's signal stack unchanged: the frame then
+    /// names an invalid one, which the kernel ignores.
     pub fn keep_signal_stack(&mut self) {
         const INVALID: c_int = 7;
         // SAFETY: Signal: one field, which the kernel has written.
@@ -129,9 +131,9 @@ impl SignalFrame<'_> {
     }
 
     /// Passes the signal on to the earlier handler. If there is none, restores the earlier action,
-    /// and sends the signal again: it has its effect as soon as this handler returns. A signal
-    /// that was ignored is so handled only if `even_ignored`: then its cause would only raise it
-    /// once more.
+    /// and sends the signal again, so that it takes effect as soon as this handler returns. If the
+    /// earlier action was to ignore the signal, this happens only with `even_ignored`, which is for
+    /// crashes: otherwise the faulting instruction would raise the signal again and again.
     pub fn pass_on_or_raise(&mut self, before: &Before, even_ignored: bool) {
         if let Some(before) = before.of(self.signal)
             && !self.call(before)
@@ -204,7 +206,7 @@ impl SignalFrame<'_> {
 pub struct Before(OnceLock<(c_int, libc::sigaction)>);
 
 impl Before {
-    /// Makes one that knows nothing yet.
+    /// Makes an empty one.
     pub const fn new() -> Before {
         Before(OnceLock::new())
     }
@@ -214,7 +216,7 @@ impl Before {
     }
 }
 
-/// Returns the action of a signal, or None if it can have none.
+/// Returns the action of a signal, or `None` for a number that is no signal's.
 pub fn action_of(signal: c_int) -> Option<libc::sigaction> {
     // SAFETY: Plain Data: zeros are a value; Plain Call: asks only.
     unsafe {
@@ -237,7 +239,7 @@ pub fn install<H: Handler>(
     blocked: u64,
 ) -> bool {
     let Some(old) = action_of(signal) else { return false };
-    // Known before our handler can run.
+    // Stored before our handler can run.
     before.0.get_or_init(|| (signal, old));
     // SAFETY: Plain Data: zeros are a value, and the kernel's set begins the C library's; Plain
     // Call: `H` promises that it may be called.
@@ -260,8 +262,8 @@ extern "C" fn enter<H: Handler>(signal: c_int, info: *mut siginfo_t, context: *m
     }
 }
 
-/// Writes to an eventfd whenever the process gets this signal, and passes the signal on. For one
-/// signal; later calls do nothing.
+/// Installs a handler that writes to the eventfd `bell` whenever the process gets this signal, and
+/// passes the signal on. Only the first call in a process has an effect.
 pub fn ring_on(signal: c_int, bell: OwnedFd) {
     static BELL: OnceLock<OwnedFd> = OnceLock::new();
     static BEFORE: Before = Before::new();

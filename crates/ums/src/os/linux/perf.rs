@@ -251,8 +251,8 @@ impl PerfRing {
         map(self.base, 2 * self.page, Some(event.as_raw_fd())).map(drop)
     }
 
-    /// Replaces the ring's pages by zeros. When the event's descriptor is closed, too, the event
-    /// ends.
+    /// Maps pages of zeros over the ring, so that the ring no longer keeps the event alive. The
+    /// event ends when its descriptor is closed as well.
     pub fn close(&self) {
         // If there is no memory for the new mapping, the old one stays, and so does the event. That
         // is harmless, because readers may see old records anyway.

@@ -151,6 +151,10 @@ impl Driver for Sync {
         out.append(&mut self.finished);
     }
 
+    fn gathers(&mut self, _others_can_run: bool) -> bool {
+        false
+    }
+
     fn waker(&self) -> Waker {
         self.bell.clone()
     }

@@ -79,6 +79,7 @@ impl Simulated {
             Op::Read { len, .. }
             | Op::Write { len, .. }
             | Op::Recv { len, .. }
+            | Op::Receive { most: len, .. }
             | Op::Send { len, .. },
         ) = (short, *op)
             && len > 1
@@ -93,7 +94,7 @@ impl Simulated {
             | Op::Readv { .. }
             | Op::Writev { .. }
             | Op::Fsync { .. } => Some(-libc::EIO),
-            Op::Recv { .. } | Op::Send { .. } => Some(-libc::ECONNRESET),
+            Op::Recv { .. } | Op::Receive { .. } | Op::Send { .. } => Some(-libc::ECONNRESET),
             _ => None,
         };
         (op, error)
@@ -235,6 +236,10 @@ impl Driver for Simulated {
             let due = until.min(self.next_due());
             world.block(me, On::Bell(bell), due, self.descriptors(), "sleeps");
         }
+    }
+
+    fn gathers(&mut self, _others_can_run: bool) -> bool {
+        self.world(|world| world.lock().when.below(2) == 0).unwrap_or(false)
     }
 
     fn waker(&self) -> Waker {

@@ -50,11 +50,11 @@ use trace::PointLog;
 
 /// The most by which time grows from one point to the next, in nanoseconds.
 const STEP_MAX_NS: u64 = 4_000;
-/// At one point in so many, the token is passed to a thread that is chosen at random.
+/// At one of this many points, the token is passed to a thread that is chosen at random.
 const CHANGE_IN: u64 = 3;
-/// At one point in so many, the descriptors that sleeping schedulers wait for are polled.
+/// At one of this many points, the descriptors that sleeping schedulers wait for are polled.
 const POLL_IN: u64 = 8;
-/// When all threads wait, in one of so many cases time jumps to 1 ns before the earliest deadline.
+/// When all threads wait, in one of this many cases time jumps to 1 ns before the next deadline.
 const EARLY_IN: u64 = 8;
 /// A world that passes more points than this counts as one that never ends.
 const STEPS_MAX: u64 = 20_000_000;
@@ -304,7 +304,7 @@ impl State {
         self.plan.wild.contains(&self.trace.steps)
     }
 
-    /// Returns true if a fault that happens in so many of ten thousand cases happens now. It always
+    /// Decides whether a fault that happens in `cases` of ten thousand cases happens now. It always
     /// takes a random number, so that later decisions stay the same if faults are switched off.
     fn happens(&mut self, cases: u64) -> bool {
         self.luck.below(10_000) < cases && self.is_wild()

@@ -236,8 +236,9 @@ impl Net {
         name.strip_prefix(&format!("ums-sim/{}/{}/", std::process::id(), self.number))
     }
 
-    /// Names the sockets that the world holds for the next connection. An accepted socket sees the
-    /// far one's name, and the connecting socket the near one's.
+    /// Names the two sockets that the world holds for the next connection. Each is the peer of one
+    /// of the program's sockets: the first of the connecting socket, the second of the accepted
+    /// one. [`Net::end_of`] finds the connection of a socket by the name of its peer.
     pub(super) fn name_ends(&self, ends: [&OwnedFd; 2]) -> Result<()> {
         let wire = self.wires.len();
         let name = |(side, end)| bind(end, &self.name(&format!("wire/{wire}/{side}"))?);

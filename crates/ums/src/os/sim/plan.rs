@@ -90,7 +90,7 @@ impl Dice {
         (z ^ (z >> 31)) % sides.max(1)
     }
 
-    /// Returns true in so many of ten thousand cases.
+    /// Returns true in `cases` of ten thousand cases.
     pub fn in_10_000(&mut self, cases: u64) -> bool {
         cases > 0 && self.below(10_000) < cases
     }

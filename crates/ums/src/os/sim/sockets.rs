@@ -73,7 +73,8 @@ pub fn listens_at(fd: &impl AsRawFd) -> Option<SocketAddr> {
 /// Returns an operation's result. On a connection that the world has broken, the end of the data
 /// becomes a reset.
 pub fn result(op: &Op, result: i32) -> i32 {
-    let reads = matches!(op, Op::Recv { .. } | Op::RecvMsg { .. }) && result == 0;
+    let reads = matches!(op, Op::Recv { .. } | Op::Receive { .. } | Op::RecvMsg { .. });
+    let reads = reads && result == 0;
     let writes = matches!(op, Op::Send { .. } | Op::SendMsg { .. }) && result == -libc::EPIPE;
     let cut = |state: &mut State| {
         let sockets = state.net.wires.iter().any(|wire| wire.cut);

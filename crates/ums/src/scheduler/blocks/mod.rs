@@ -2,34 +2,36 @@
 //! baton. The rest of the scheduler uses only what is listed here:
 //!
 //! ```text
-//!   called by   what
-//!   host        watch_for_blocks              the scheduler begins
-//!               watch_worker, WatchedWorker   a worker's thread begins and ends
-//!               stir_place                    a thread is about to run that did not run before
-//!               make_blocked_preemptive       the standby has the baton of a blocked worker
-//!   stop        watch_no_more                 the scheduler ends
-//!   contexts    is_in_user_code, baton_was_taken, make_blocked_preemptive, progress
-//!   preempt     is_calm                       whether the current worker may leave where it is
+//!   called by       what
+//!   kinds/threads   watch_threads                 the scheduler begins
+//!                   watch_worker, WatchedWorker   a worker's thread begins and ends
+//!                   make_blocked_preemptive       the standby has the baton of a blocked worker
+//!   kinds/contexts  open_place                    the scheduler begins
+//!                   is_in_user_code, baton_was_taken, make_blocked_preemptive, progress, is_stuck
+//!   idle, kinds     stir_place                    a thread runs next that did not run before
+//!   stop            watch_no_more                 the scheduler ends
+//!   preempt         is_calm                       may the current worker leave where it is?
 //! ```
 //!
-//! * `watched` uses the block watch for thread workers, and asks `contexts` about the kernel thread
-//!   that hosts workers with their own context.
+//! * `watched` uses the block watch for thread workers. For workers with their own context,
+//!   `kinds/contexts/host.rs` does.
 //! * `taker` is for thread workers without block watch.
 
 mod state;
 mod taker;
 mod watched;
 
-use super::{Scheduler, WorkerKind};
+use super::Scheduler;
+use watched::DetectingScheduler;
 
 pub(super) use state::{Detection, REASON};
 pub use taker::taking_over_is_refused;
 
 impl Scheduler {
-    /// Begins to detect workers that block undeclared, by the means that the options ask for.
-    /// Called on the standby's thread.
-    pub(super) fn watch_for_blocks(&self) -> std::io::Result<()> {
-        self.open_place()?;
+    /// Begins to detect thread workers that block undeclared, by the means that the options ask
+    /// for. Called on the standby's thread.
+    pub(super) fn watch_threads(&self) -> std::io::Result<()> {
+        self.open_place(Box::new(DetectingScheduler(self.me.clone())))?;
         self.open_taker()
     }
 
@@ -38,11 +40,6 @@ impl Scheduler {
         self.close_place();
         self.close_taker();
     }
-}
-
-/// Returns whether undeclared blocks of workers of this kind can be detected.
-pub(crate) fn can_detect(kind: WorkerKind) -> bool {
-    kind != WorkerKind::Fiber
 }
 
 #[cfg(all(test, not(loom)))]

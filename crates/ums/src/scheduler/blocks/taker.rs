@@ -38,7 +38,7 @@ use crate::os::clock;
 use crate::os::entry;
 use crate::os::linux::barrier;
 use crate::scheduler::state::{AWAY, WORKER, with_scheduler_of_this_thread};
-use crate::scheduler::{Scheduler, WorkerKind, set_here};
+use crate::scheduler::{Scheduler, set_here};
 use crate::watch::watchdog::{self, Subject};
 use crate::watch::{Waits, state};
 
@@ -68,7 +68,6 @@ impl Scheduler {
     /// system allows it.
     pub(super) fn open_taker(&self) -> std::io::Result<()> {
         let wanted = self.options.take_over_blocked
-            && self.options.kind == WorkerKind::Thread
             && !self.options.detect_blocking
             && !crate::os::sim::is_here();
         if !wanted || taking_over_is_refused().is_some() {

@@ -32,16 +32,16 @@
 //! preemptive there, and makes its call, or its memory access, once more on its own kernel thread.
 //! So it needs no gate: it rejoins like any preemptive worker. If the poke does not end the block,
 //! the scheduler is taken from that kernel thread, as the baton is taken from a thread worker
-//! (`contexts/carrier.rs`). Then the poke is the gate.
+//! (`kinds/contexts/carrier.rs`). Then the poke is the gate.
 //!
-//! An interposed call that will surely block goes preemptive by itself (`preempt::OfThreads`),
-//! which is faster than detection.
+//! An interposed call that will surely block goes preemptive by itself (`kinds/threads.rs`), which
+//! is faster than detection.
 //!
 //! *Stuck.* The library's own code may need a lock that a worker at its gate holds, such as the
 //! allocator's. The watchdog notices that the baton's holder waits for a lock, and allows workers
 //! at their gates to run without the baton. Such a worker has no scheduler: at its first entry into
 //! the library (`scheduler::here`) it stops at its gate again. These workers are counted. For
-//! workers with their own context, see `contexts/lent.rs`.
+//! workers with their own context, see `kinds/contexts/lent.rs`.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -54,7 +54,7 @@ use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::state::AWAY;
-use crate::scheduler::{Scheduler, WorkerKind, set_here};
+use crate::scheduler::{Scheduler, set_here};
 use crate::wait::Waiter;
 use crate::watch::{self, GateHandler, Place, PlaceOwner, Watched, state};
 
@@ -67,24 +67,23 @@ const IN_FAULT: u8 = 2;
 const STUCK_LOOKS: u64 = 4;
 
 impl Scheduler {
-    /// Opens the place of a scheduler that detects. Called on the standby's thread.
-    pub(super) fn open_place(&self) -> std::io::Result<()> {
+    /// Opens the place of a scheduler, if it detects. Returns whether it does. Called on the
+    /// standby's thread.
+    pub(in crate::scheduler) fn open_place(
+        &self,
+        owner: Box<dyn PlaceOwner>,
+    ) -> std::io::Result<bool> {
         let cpu = self.options.pin.filter(|_| self.options.detect_blocking);
-        let Some(cpu) = cpu else { return Ok(()) };
+        let Some(cpu) = cpu else { return Ok(false) };
         watch::prepare();
-        let owner = Box::new(DetectingScheduler(self.me.clone()));
         let place = Place::open(cpu, watch::mechanism(), owner)?;
         let _ = self.detection.place.set(place);
-        if self.options.kind == WorkerKind::OwnContext {
-            self.show_host()?;
-        }
-        Ok(())
+        Ok(true)
     }
 
     /// Ends the watcher thread, if there is one.
     pub(super) fn close_place(&self) {
         self.detection.place.get().inspect(|place| place.close());
-        self.hide_host();
     }
 
     /// Called when a thread is about to run for this scheduler that did not run just before.
@@ -150,12 +149,12 @@ impl Scheduler {
             let me = core.current;
             core.turn_at = clock::ticks();
             core.workers.shift(me, State::Running, State::Preemptive, core.turn_at);
-            core.record(RingEvent::Leave, me, REASON.index() as u32);
+            core.record_at(RingEvent::Leave, me, REASON.index() as u32, core.turn_at);
             self.count_preemptive(core);
             let waiter = core.workers.get(me).waiter;
             waiter.reason.store(REASON.index() as u16, Ordering::Relaxed);
             waiter.began.store(core.turn_at, Ordering::Relaxed);
-            core.hand_to(STANDBY);
+            core.hand_to(STANDBY, core.turn_at);
         });
     }
 
@@ -173,7 +172,8 @@ impl Scheduler {
     }
 }
 
-/// A watched worker while it has no baton.
+/// The watch of one worker's thread. Its `GateHandler` says what the worker does when it wakes and
+/// has lost the baton.
 pub(in crate::scheduler) struct WatchedWorker {
     scheduler: Arc<Scheduler>,
     waiter: &'static Waiter,
@@ -181,8 +181,8 @@ pub(in crate::scheduler) struct WatchedWorker {
 }
 
 impl WatchedWorker {
-    /// Watches the calling thread until [`WatchedWorker::end`]. The thread is parked inside the
-    /// library.
+    /// Watches the calling thread until [`WatchedWorker::end`]. Until [`WatchedWorker::enter`] the
+    /// thread counts as inside the library, where it cannot lose the baton.
     pub(in crate::scheduler) fn begin(self: &Arc<Self>) {
         match self.watched.adopt(self.clone(), watch::mechanism()) {
             Ok(()) => self.waiter.record.be_watched(Some(self.watched)),
@@ -242,7 +242,7 @@ impl GateHandler for WatchedWorker {
 }
 
 /// The scheduler as the watcher thread and the watchdog see it.
-struct DetectingScheduler(Weak<Scheduler>);
+pub(super) struct DetectingScheduler(pub(super) Weak<Scheduler>);
 
 impl PlaceOwner for DetectingScheduler {
     fn seated(&self) -> Option<&'static Watched> {
@@ -268,25 +268,10 @@ impl PlaceOwner for DetectingScheduler {
     fn check(&self) -> bool {
         let Some(scheduler) = self.0.upgrade() else { return false };
         let asleep = scheduler.counters.asleep_since.load(Ordering::Acquire) != 0;
-        if !asleep && scheduler.is_stuck() {
-            match scheduler.options.kind {
-                WorkerKind::OwnContext => scheduler.lend_own(),
-                _ => watch::thread::lend(&scheduler.counters.workers_lent),
-            }
+        if !asleep && scheduler.is_stuck(|| scheduler.holder_waits_for_lock()) {
+            watch::thread::lend(&scheduler.counters.workers_lent);
         }
         !asleep
-    }
-
-    fn hosts(&self) -> bool {
-        self.0.upgrade().is_some_and(|scheduler| scheduler.hosts())
-    }
-
-    fn look_at_hosted(&self) -> bool {
-        self.0.upgrade().is_some_and(|scheduler| scheduler.look_at_host())
-    }
-
-    fn suspects_hosted(&self) -> u64 {
-        self.0.upgrade().map_or(0, |scheduler| scheduler.suspects_host())
     }
 }
 
@@ -307,10 +292,10 @@ impl Scheduler {
 
     /// Called by the watchdog: returns whether the baton's holder, inside the library, has been
     /// seen waiting for one lock at several looks.
-    fn is_stuck(&self) -> bool {
+    pub(in crate::scheduler) fn is_stuck(&self, waits_for_lock: impl FnOnce() -> bool) -> bool {
         let [seen, looks] = &self.detection.stuck;
         let now = 1 + self.progress();
-        if !self.waits_for_lock() || seen.swap(now, Ordering::Relaxed) != now {
+        if !waits_for_lock() || seen.swap(now, Ordering::Relaxed) != now {
             looks.store(0, Ordering::Relaxed);
             return false;
         }
@@ -319,10 +304,7 @@ impl Scheduler {
 
     /// Returns whether the baton's holder waits for a lock inside the library, or where it cannot
     /// leave.
-    fn waits_for_lock(&self) -> bool {
-        if self.options.kind == WorkerKind::OwnContext {
-            return self.host_waits_for_lock();
-        }
+    fn holder_waits_for_lock(&self) -> bool {
         self.holder().is_some_and(|holder| {
             !self.is_in_user_code(holder)
                 && state::look_at(self.baton_thread() as i32)

@@ -120,7 +120,7 @@ fn number(op: &Op) -> u32 {
     match op {
         Op::PollIn { .. } => 0,
         Op::PollOut { .. } => 1,
-        Op::Recv { .. } => 2,
+        Op::Recv { .. } | Op::Receive { .. } => 2,
         Op::Send { .. } => 3,
         Op::RecvMsg { .. } => 4,
         Op::SendMsg { .. } => 5,

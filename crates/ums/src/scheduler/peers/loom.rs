@@ -1,6 +1,7 @@
 //! Models of the idle mask: no request is left waiting beside a sleeping scheduler (B5).
 //!
-//! Bounds: one busy scheduler that queues one request, and one or two schedulers that go to sleep.
+//! Bounds: one busy scheduler that queues one request, or carries out one itself and then queues
+//! another one, and one or two schedulers that go to sleep.
 //! One of these may be woken for a worker of its own at the same time. Each run has at most two
 //! preemptions, where a thread is stopped although it could continue.
 
@@ -74,7 +75,7 @@ impl World {
         loop {
             self.mask.announce(me);
             inbox.announce_sleep();
-            if inbox.is_empty() {
+            if inbox.is_empty() && self.mask.is_set(me) {
                 if self.take() || self.taken.load(Ordering::Relaxed) == 1 {
                     return;
                 }
@@ -109,6 +110,28 @@ fn loom_a_request_beside_a_scheduler_that_goes_to_sleep_is_taken_b5() {
         let sleeper = ::loom::thread::spawn(move || theirs.idle(1));
         world.enqueue();
         sleeper.join().unwrap();
+    });
+}
+
+/// The bit may be taken while the inbox still says that the scheduler is awake. If the request does
+/// not stay for it, it must not sleep without its bit.
+#[test]
+fn loom_a_scheduler_whose_bit_was_taken_before_its_sleep_is_woken_for_the_next_request_b5() {
+    model(|| {
+        let world = World::new(2);
+        let theirs = world.clone();
+        // The sleeper is the first thread, so that it announces itself without a preemption: the
+        // two that are allowed are needed later.
+        let busy = ::loom::thread::spawn(move || {
+            theirs.enqueue();
+            let first = &theirs.queued;
+            if first.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                // The busy scheduler has carried it out itself.
+                theirs.enqueue();
+            }
+        });
+        world.idle(1);
+        busy.join().unwrap();
     });
 }
 

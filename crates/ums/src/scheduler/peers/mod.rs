@@ -2,8 +2,8 @@
 //! waiting.
 //!
 //! Only visible schedulers are peers. The idle mask has a bit for each. The bit is set while its
-//! scheduler sleeps, or is about to, and would take a request from a peer. This protocol ensures
-//! that no request waits beside a sleeping scheduler:
+//! scheduler sleeps, or is about to, or polls before it sleeps, and would take a request from a
+//! peer. This protocol ensures that no request waits beside a sleeping scheduler:
 //!
 //! ```text
 //!   idle scheduler                         enqueuer, at a busy scheduler
@@ -16,6 +16,18 @@
 //! ```
 //!
 //! Either S3 sees the push of E1, or E3 sees the bit of S1, by the proof in os/asleep.
+//!
+//! **Polling** (scheduler/idle) comes before S4. After its first rounds, in which it is as good as
+//! busy, a scheduler that polls does S1 to S3, and then looks at its own bit. An enqueuer clears
+//! the bit, finds the inbox awake, and writes no event. When the scheduler sees that, it sets the
+//! bit and looks again.
+//!
+//! **The bit must be set during the sleep**: otherwise the next enqueuer would find no idle
+//! scheduler. An enqueuer may clear it before the scheduler has announced its sleep to the inbox,
+//! which then writes no event. So after that announcement (which fences) the scheduler looks at its
+//! bit once more, and does not sleep if it is clear. If an enqueuer clears it after this look, the
+//! enqueuer's fence, which follows, comes after that of the announcement, so it finds the inbox
+//! asleep and writes the event.
 //!
 //! A wake-up is given to one scheduler, but its cause concerns all of them. The woken scheduler may
 //! have something else to do, because at the same moment a worker came through its inbox, or a
@@ -36,12 +48,17 @@
 //! each scheduler that begins to work, as long as requests wait); and notifying a peer is E3 again.
 //! If a scheduler without the obligation takes a request, nothing changes for the others.
 
+use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, Weak};
 
 use crate::os::asleep::IdleMask;
+use crate::os::clock;
 use crate::os::planted::{self, Bug};
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::scheduler::{Peers, Scheduler};
+
+/// At how many peers to look for one that has run.
+const LOOKS_MAX: usize = 4;
 
 impl Peers {
     /// Makes room for this many schedulers.
@@ -67,6 +84,27 @@ impl Peers {
     /// work queues again before it sleeps (S3).
     pub fn announce_idle(&self, index: usize) {
         self.idle.announce(index);
+    }
+
+    /// Returns whether the bit of this scheduler is still set. False: an enqueuer has taken it.
+    pub fn is_idle(&self, index: usize) -> bool {
+        self.idle.is_set(index)
+    }
+
+    /// Returns when one of a few peers last ran, in ticks; the present time if one is awake. Looks
+    /// at the peers from number `next` on, and moves `next` beyond them.
+    pub fn ran_last(&self, index: usize, next: &mut usize) -> u64 {
+        let list = self.list();
+        let mut last = 0;
+        for _ in 0..LOOKS_MAX.min(list.len()) {
+            *next = (*next + 1) % list.len();
+            let Some(peer) = list[*next].upgrade().filter(|_| *next != index) else { continue };
+            match peer.counters.asleep_since.load(Ordering::Relaxed) {
+                0 => return clock::ticks(),
+                since => last = last.max(since),
+            }
+        }
+        last
     }
 
     /// S5: clears the bit. Returns true if an enqueuer has cleared it before, because of a request:

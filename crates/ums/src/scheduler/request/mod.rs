@@ -7,7 +7,7 @@ mod block;
 mod state;
 
 pub(crate) use block::{
-    NoResult, RequestRef, ResultOf, SpareBlocks, TaskResult, WorkRequest, make,
+    NoResult, RequestRef, RequestSlot, ResultOf, SpareBlocks, TaskResult, WorkRequest, make,
 };
 pub(crate) use state::{Cancelled, Holds, RequestState, cancel_waiter};
 pub use state::{RequestId, UserId};

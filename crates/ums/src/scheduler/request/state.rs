@@ -92,9 +92,8 @@ pub(crate) struct RequestState {
     /// The account of its user. The request's waits and times are added to it when the request
     /// ends.
     pub account: Option<Arc<Account>>,
-    /// The number of its place in the work queue that it is in, or was in last. Written under the
-    /// queue's lock.
-    pub place: AtomicU64,
+    /// Its position in the lane of the work queue that it is in, or was in last (`work_queue`).
+    pub position: AtomicU64,
     word: atomic::AtomicU32,
     /// How many references exist to the block of memory that contains this (`block.rs`).
     pub(super) refs: AtomicU32,
@@ -106,6 +105,7 @@ pub(crate) struct RequestState {
 
 impl RequestState {
     /// Makes the state of a request that is about to be queued.
+    #[inline(always)]
     pub fn new(user: UserId, urgent: bool) -> RequestState {
         RequestState {
             id: next_id(),
@@ -116,7 +116,7 @@ impl RequestState {
             past_bound: false,
             enqueued: clock::ticks(),
             account: None,
-            place: AtomicU64::new(0),
+            position: AtomicU64::new(0),
             word: atomic::AtomicU32::new(QUEUED),
             refs: AtomicU32::new(2),
             runner: AtomicRef::new(),

@@ -86,21 +86,25 @@ pub struct Receiver<T> {
     channel: Arc<Channel<T>>,
 }
 
+/// The first cache line has the lock and the list of receivers, which is all that is needed to hand
+/// a value to a receiver that waits.
+#[repr(C, align(64))]
 struct Channel<T> {
+    state: ShortLock<State<T>>,
     senders: AtomicUsize,
     receivers: AtomicUsize,
-    state: ShortLock<State<T>>,
 }
 
 /// The channel, behind its short lock. A receiver waits only while the buffer is empty and no
 /// sender waits; a sender waits only while the buffer is full and no receiver waits.
+#[repr(C)]
 struct State<T> {
-    buffer: VecDeque<T>,
-    bound: usize,
     no_senders: bool,
     no_receivers: bool,
-    senders: Slots<T>,
     receivers: Slots<T>,
+    bound: usize,
+    senders: Slots<T>,
+    buffer: VecDeque<T>,
 }
 
 impl<T> State<T> {

@@ -101,8 +101,8 @@ pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked
         let told = Arc::clone(&story);
         let ended = run_plan(&plan, move || told());
         if let Some(why) = &ended.failed {
-            // Printed immediately, because the search for a shorter failure runs the story many
-            // times.
+            // Printed immediately, because the search for a simpler failing run runs the story
+            // many times.
             let why = why.lines().next().unwrap_or_default();
             eprintln!("seed {} fails after {} steps: {why}", plan.seed, ended.steps);
             panic!("{}", report(check, &plan, &ended, &story));
@@ -114,7 +114,7 @@ pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked
     Checked { seeds: steps.len() as u64, median_steps }
 }
 
-/// Describes the failure, by the shortest run that was found.
+/// Describes the failure, by the simplest run that was found.
 pub(super) fn report(
     check: &Check,
     plan: &Plan,

@@ -1,8 +1,8 @@
-//! Finds a shorter run that fails in the same way: one with fewer faults, and with preemptions in a
-//! part of the run only.
+//! Finds a simpler run that fails in the same way: one with fewer kinds of faults, and with
+//! preemptions and faults in a part of the run only. It may take more steps than the first run.
 //!
 //! Each attempt runs the whole story again, and is kept if it fails with the same message. So the
-//! result certainly fails, but it may not be the shortest that does.
+//! result certainly fails, but a still simpler run may fail, too.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Ended, Plan, run_plan};
 /// A story that can be run again.
 pub(super) type Story = Arc<dyn Fn() + Send + Sync>;
 
-/// Returns the shortest failing run that was found, and its result.
+/// Returns the simplest failing run that was found, and its result.
 pub fn shrink(plan: &Plan, ended: &Ended, story: &Arc<dyn Fn() + Send + Sync>) -> (Plan, Ended) {
     let mut best = (plan.clone(), ended.clone());
     let wanted = words(ended);

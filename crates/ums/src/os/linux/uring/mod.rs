@@ -13,10 +13,17 @@
 //!   [ backlog ] -----------------+                     poll, then the operation again
 //! ```
 //!
-//! When is a batch flushed? `wait` always flushes. `reap` flushes if [`BATCH`] entries are queued,
-//! or if the oldest has waited for [`PATIENCE`] *looks* (calls of `ready`) or for [`AGE_MAX_NS`].
-//! `submit` flushes only when the queue is full. So while a worker keeps the processor, an entry is
-//! flushed less than one look after it is due.
+//! When is the kernel entered? `wait` enters whenever it could do something. While workers run, the
+//! driver gathers work for one call: entries that it queued, and completions that the kernel has
+//! deferred. `reap` enters if [`BATCH`] entries are queued, or if the oldest work has waited for
+//! [`PATIENCE`] *looks* (calls of `ready`) or for [`AGE_MAX_NS`]. `submit` enters only when the
+//! queue is full. So while a worker keeps the processor, the kernel is entered less than one look
+//! after that is due.
+//!
+//! A small operation that could complete at once, such as a send, is cheaper as an entry in a batch
+//! than as a call of its own. `gathers` says when: if the batch will be flushed soon. After a batch
+//! that was flushed late, because a worker kept the processor, the next [`SHY`] operations are made
+//! at once.
 //!
 //! The kernel answers `-EAGAIN` if a descriptor is in non-blocking mode and the operation would
 //! block. The other drivers wait in that case, so this one does so, too: it submits a poll, and
@@ -40,48 +47,46 @@
 
 #![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "One Thread", stated above.
 
+mod buffers;
+mod entries;
+mod flights;
+mod setup;
+
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::time::Duration;
 
-use io_uring::squeue::Entry;
-use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{Builder, EnterFlags, IoUring, Probe, opcode};
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 
 use super::arena;
-use super::call;
+use super::call::{self, Tried};
 use super::helpers::Chores;
-use super::waiting::TokenMap;
 use crate::os::clock;
 use crate::os::driver::{CURRENT, Done, Driver, LiveOp, Op, Submitted, TOKEN_MAX, Waker};
+use crate::os::op::RECEIVE_MAX;
+use buffers::Buffers;
+use entries::{entry, poll_entry};
+use flights::{Flight, Flights};
+use setup::{check, is_stuck, open_ring};
 
-/// The number of entries of the submission queue.
-const SQ_ENTRIES: u32 = 256;
-/// The number of entries of the completion queue. When it is full, the kernel keeps completions in
-/// its own memory.
-const CQ_ENTRIES: u32 = 4096;
 /// The number of queued entries that makes a flush due.
 const BATCH: u32 = 32;
-/// The number of calls of `ready` after which a queued entry is flushed in any case.
-const PATIENCE: u32 = 16;
-/// The age of a queued entry that makes a flush due at the next call of `ready`: 50 us. The limit
-/// exists because a disk could have worked on the operation meanwhile.
+/// The number of calls of `ready` after which the kernel is entered if there is work for it.
+const PATIENCE: u32 = 64;
+/// The same, if an operation on a file is queued: a disk could work on it meanwhile.
+const PATIENCE_FOR_FILES: u32 = 16;
+/// The age of the oldest work that makes a call due at the next call of `ready`: 50 us.
 const AGE_MAX_NS: u64 = 50_000;
+/// A batch is late if it was flushed at this many times the age at which that was due.
+const LATE: u64 = 4;
+/// How many operations are made at once after a batch that was late.
+const SHY: u32 = 256;
 
 /// The user data of the bell's poll, and that of cancellations, whose own results have no meaning.
 const BELL: u64 = TOKEN_MAX + 1;
 const CANCEL: u64 = TOKEN_MAX + 2;
-
-/// An operation that was submitted.
-struct Flight {
-    op: LiveOp<'static>,
-    /// Whether the kernel has a poll instead of the operation, because the operation returned
-    /// `-EAGAIN`.
-    polling: bool,
-    /// Whether the operation was cancelled. Then it is not submitted again.
-    cancelled: bool,
-}
 
 /// Whether the arena is registered with the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,19 +98,39 @@ enum Registered {
     Refused,
 }
 
+/// Whether the kernel chooses the buffers of operations that have none.
+enum Provided {
+    /// No such operation was submitted yet.
+    NotYet,
+    Yes(Buffers),
+    /// The kernel cannot do that, or was not to be asked. The driver polls the descriptor instead,
+    /// and then makes the system call.
+    Refused,
+}
+
+/// The features of the kernel that the driver can do without, by name, in `UMS_RING_WITHOUT`.
+const BUFFERS: &str = "buffers";
+
 /// The io_uring driver; see the top of this file.
 pub struct UringDriver {
     ring: IoUring,
-    flights: TokenMap<Flight>,
+    /// Dropped after the ring.
+    provided: Provided,
+    flights: Flights,
     /// Entries that were submitted while the submission queue was full.
     backlog: VecDeque<Entry>,
-    /// The number of entries that were not flushed yet, and how often `ready` was called since
-    /// then.
+    /// The number of entries that were not flushed yet.
     queued: u32,
+    /// How often `ready` was called since there is work for the kernel, and how often it may be.
     looks: u32,
-    /// When the oldest of these entries was queued, and the age that makes a flush due, in ticks.
-    queued_at: u64,
+    patience: u32,
+    /// When the oldest of this work was noticed, and the age that makes a call due, in ticks.
+    due_since: u64,
     age_max: u64,
+    /// When the kernel was left last, in ticks.
+    left: u64,
+    /// How many more operations are made at once because a batch was late.
+    shy: u32,
     /// The operations that were handed to the file helpers.
     chores: Chores,
     /// Completions that did not come from the kernel.
@@ -135,6 +160,15 @@ impl UringDriver {
     pub(super) fn with_modes_from(first: usize) -> io::Result<UringDriver> {
         let (ring, mode) = open_ring(first)?;
         check(&ring)?;
+        let without = std::env::var("UMS_RING_WITHOUT").unwrap_or_default();
+        let provided = match without.as_str() {
+            "" => Provided::NotYet,
+            BUFFERS => Provided::Refused,
+            other => {
+                let text = format!("UMS_RING_WITHOUT is {other:?}, and can be {BUFFERS:?}");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+        };
         let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         if ring.params().is_feature_no_iowait() {
             // Otherwise the kernel counts an idle scheduler as a processor that waits for a disk.
@@ -143,12 +177,16 @@ impl UringDriver {
         let bell = Waker::new()?;
         let mut driver = UringDriver {
             ring,
-            flights: TokenMap::default(),
+            provided,
+            flights: Flights::default(),
             backlog: VecDeque::new(),
             queued: 0,
             looks: 0,
-            queued_at: 0,
+            patience: PATIENCE,
+            due_since: 0,
             age_max: 0,
+            left: 0,
+            shy: 0,
             chores: Chores::new(bell.clone()),
             finished: Vec::new(),
             bell,
@@ -173,13 +211,7 @@ impl UringDriver {
 
     /// Queues an entry. Enters the kernel only if the queue is full.
     fn push(&mut self, entry: Entry) {
-        if self.queued == 0 {
-            self.queued_at = clock::ticks();
-            if self.age_max == 0 {
-                // 0 while the rate of the ticks is not known.
-                self.age_max = clock::ticks_within(AGE_MAX_NS);
-            }
-        }
+        self.notice_work();
         self.queued += 1;
         if self.backlog.is_empty() {
             if self.push_now(&entry) {
@@ -193,6 +225,18 @@ impl UringDriver {
         self.backlog.push_back(entry);
     }
 
+    /// Notes since when there is work for the kernel.
+    #[inline]
+    fn notice_work(&mut self) {
+        if self.due_since == 0 {
+            self.due_since = clock::ticks();
+            if self.age_max == 0 {
+                // 0 while the rate of the ticks is not known.
+                self.age_max = clock::ticks_within(AGE_MAX_NS);
+            }
+        }
+    }
+
     /// Returns the submission entry of an operation. If its buffer is registered, the entry uses
     /// that.
     #[inline]
@@ -204,8 +248,46 @@ impl UringDriver {
             Op::Write { fd, buf, len, offset } if offset != CURRENT && self.knows(buf, len) => {
                 opcode::WriteFixed::new(Fd(fd), buf, len as u32, 0).offset(offset).build()
             }
+            Op::Receive { fd, most, .. } if self.has_buffers() => {
+                let most = most.min(RECEIVE_MAX) as u32;
+                let receive = opcode::Recv::new(Fd(fd), std::ptr::null_mut(), most);
+                receive.buf_group(buffers::GROUP).build().flags(Flags::BUFFER_SELECT)
+            }
+            Op::Receive { .. } => poll_entry(op),
             _ => entry(op),
         }
+    }
+
+    /// Makes the driver behave as on a kernel that cannot choose buffers.
+    #[cfg(test)]
+    pub(super) fn refuse_buffers(&mut self) {
+        self.provided = Provided::Refused;
+    }
+
+    /// Returns whether the kernel has buffers to choose from. The first call gives it some.
+    #[inline]
+    fn has_buffers(&mut self) -> bool {
+        if let Provided::NotYet = self.provided {
+            self.provide_buffers();
+        }
+        matches!(self.provided, Provided::Yes(_))
+    }
+
+    #[cold]
+    fn provide_buffers(&mut self) {
+        let mut buffers = Buffers::new();
+        let (start, count) = (buffers.address(), buffers::COUNT);
+        // SAFETY: Own Memory: the descriptions stay where they are until the ring was closed.
+        let registered = unsafe {
+            self.ring.submitter().register_buf_ring_with_flags(start, count, buffers::GROUP, 0)
+        };
+        self.provided = match registered {
+            Ok(()) => {
+                (0..count).for_each(|number| buffers.give(number));
+                Provided::Yes(buffers)
+            }
+            Err(_) => Provided::Refused,
+        };
     }
 
     /// Returns whether the kernel has pinned these bytes in advance. The first call for bytes of
@@ -255,55 +337,60 @@ impl UringDriver {
                 self.backlog.pop_front();
             }
             let before = self.ring.submission().len();
+            self.begin_batch();
             // Only the call with the last batch waits.
             let want = if self.backlog.is_empty() { want } else { 0 };
             let flags = self.enter_flags.bits();
             // SAFETY: Plain Call: `args` and the time that it points to are borrowed for the call.
             let entered =
                 unsafe { self.ring.submitter().enter(before as u32, want, flags, Some(&args)) };
-            let stuck = entered.is_err_and(|error| self.is_stuck(&error));
+            self.left = clock::ticks();
+            let stuck = entered.is_err_and(|error| is_stuck(&error));
             let after = self.ring.submission().len();
             self.queued = (after + self.backlog.len()) as u32;
-            self.looks = 0;
             if self.backlog.is_empty() || stuck || after == before {
                 return;
             }
         }
     }
 
-    /// Handles an error of `io_uring_enter`. Returns true if the kernel could take no entry for
-    /// now.
-    #[cold]
-    fn is_stuck(&self, error: &io::Error) -> bool {
-        match error.raw_os_error() {
-            Some(libc::ETIME | libc::EINTR) => false,
-            // The kernel has completions that do not fit into the queue. The caller drains the
-            // queue and returns.
-            Some(libc::EBUSY) => true,
-            // The kernel is short of memory. The thread sleeps for a moment instead of trying at
-            // once.
-            Some(libc::EAGAIN | libc::ENOMEM) => {
-                std::thread::sleep(Duration::from_micros(100));
-                true
-            }
-            Some(libc::EEXIST) => panic!("an io_uring driver was used by a thread not its own"),
-            Some(libc::EBADR) => panic!("the kernel ran out of memory and lost an I/O completion"),
-            _ => panic!("io_uring_enter failed: {error}"),
+    /// Notes that the kernel is entered now: whether that is late, and that it has no work after
+    /// this.
+    #[inline]
+    fn begin_batch(&mut self) {
+        let age = match self.due_since {
+            0 => 0,
+            since => clock::ticks().saturating_sub(since),
+        };
+        if age > LATE * self.age_max && self.age_max > 0 {
+            self.shy = SHY;
         }
+        (self.due_since, self.looks, self.patience) = (0, 0, PATIENCE);
     }
 
-    /// Returns whether the kernel must be entered: it has deferred or overflowed completions, or a
-    /// flush is due.
-    fn must_enter(&mut self) -> bool {
+    /// Returns whether there is anything for the kernel to do: entries are queued, or it has
+    /// deferred completions, or completions did not fit into the queue.
+    #[inline]
+    fn has_work(&mut self) -> bool {
         // `ManuallyDrop`, because the queue's destructor would write to shared memory. This only
         // loads.
         let sq = ManuallyDrop::new(self.ring.submission());
-        sq.taskrun() || sq.cq_overflow() || self.flush_due()
+        self.queued > 0 || sq.taskrun() || sq.cq_overflow()
     }
 
-    fn flush_due(&self) -> bool {
-        let old = || clock::ticks().saturating_sub(self.queued_at) >= self.age_max;
-        self.queued >= BATCH || (self.queued > 0 && (self.looks >= PATIENCE || old()))
+    /// Returns whether it is time to enter the kernel for that.
+    #[inline]
+    fn must_enter(&mut self) -> bool {
+        if !self.has_work() {
+            return false;
+        }
+        self.notice_work();
+        // The age of a queued entry is known. Completions may have been deferred long before they
+        // are noticed, at any time since the kernel was left: a worker may have computed meanwhile.
+        // They must not come after a timer that is due.
+        let since = if self.queued > 0 { self.due_since } else { self.left };
+        let old = || clock::ticks().saturating_sub(since) >= self.age_max;
+        self.queued >= BATCH || self.looks >= self.patience || old()
     }
 
     /// Takes all completions out of the completion queue, and all others that have arrived.
@@ -312,13 +399,14 @@ impl UringDriver {
             let next = self.ring.completion().next();
             let Some(cqe) = next else { break };
             let (token, result) = (cqe.user_data(), cqe.result());
+            let buffer = cqueue::buffer_select(cqe.flags());
             match token {
                 CANCEL => {}
                 BELL => {
                     self.rung = true;
                     self.bell_armed = io_uring::cqueue::more(cqe.flags());
                 }
-                _ => self.land(token, result, out),
+                _ => self.land(token, result, buffer, out),
             }
         }
         if !self.bell_armed {
@@ -329,8 +417,29 @@ impl UringDriver {
     }
 
     /// Handles the completion of one operation: delivers it, or submits the operation again.
-    fn land(&mut self, token: u64, result: i32, out: &mut Vec<Done>) {
-        let flight = self.flights.get_mut(&token).expect("a completion belongs to a submission");
+    /// `buffer` is the number of the buffer that the kernel chose for it, if any.
+    fn land(&mut self, token: u64, mut result: i32, buffer: Option<u16>, out: &mut Vec<Done>) {
+        let flight = self.flights.get(token).expect("a completion belongs to a submission");
+        if let (Some(number), Provided::Yes(buffers)) = (buffer, &mut self.provided) {
+            if let Ok(len @ 1..) = usize::try_from(result) {
+                flight.op.fill(buffers.copy(number, len));
+            }
+            buffers.give(number);
+        }
+        if let Op::Receive { .. } = *flight.op {
+            let is_poll = flight.polling || matches!(self.provided, Provided::Refused);
+            if is_poll && result >= 0 {
+                result = match call::try_now(&mut flight.op) {
+                    Tried::Finished(result) => result,
+                    Tried::WouldBlock => -libc::EAGAIN,
+                };
+                flight.polling = false;
+            } else if result == -libc::ENOBUFS {
+                // Another receive of the same batch has taken the last buffer. All have been given
+                // back by now.
+                result = -libc::EINTR;
+            }
+        }
         let would_block = match *flight.op {
             Op::Connect { .. } => false,
             op => result == -libc::EAGAIN && !call::asked_not_to_wait(&op),
@@ -341,10 +450,10 @@ impl UringDriver {
             false => would_block || result == -libc::EINTR,
         };
         if !again {
-            self.flights.remove(&token);
+            self.flights.remove(token);
             out.push(Done { token, result });
         } else if flight.cancelled {
-            self.flights.remove(&token);
+            self.flights.remove(token);
             out.push(Done { token, result: -libc::ECANCELED });
         } else {
             flight.polling = would_block && !flight.polling;
@@ -372,14 +481,17 @@ impl Driver for UringDriver {
             return Submitted::Pending;
         }
         let entry = self.entry(&op);
+        if op.blocks() {
+            self.patience = PATIENCE_FOR_FILES;
+        }
         let flight = Flight { op, polling: false, cancelled: false };
-        assert!(self.flights.insert(token, flight).is_none(), "token {token} is already pending");
+        self.flights.insert(token, flight);
         self.push(entry.user_data(token));
         Submitted::Pending
     }
 
     fn cancel(&mut self, token: u64) {
-        let Some(flight) = self.flights.get_mut(&token) else {
+        let Some(flight) = self.flights.get(token) else {
             if self.chores.cancel(token) {
                 self.finished.push(Done { token, result: -libc::ECANCELED });
             }
@@ -392,8 +504,8 @@ impl Driver for UringDriver {
     }
 
     fn ready(&mut self) -> bool {
-        self.looks += u32::from(self.queued > 0);
-        // As in `must_enter`: without the destructor this only loads.
+        self.looks += u32::from(self.due_since > 0);
+        // As in `has_work`: without the destructor this only loads.
         !ManuallyDrop::new(self.ring.completion()).is_empty()
             || self.chores.has_news()
             || !self.finished.is_empty()
@@ -413,13 +525,21 @@ impl Driver for UringDriver {
         self.drain(out);
         let idle = out.len() == had && !self.rung && timeout_ns != Some(0);
         let sleep = idle && self.chores.may_sleep();
-        if sleep || self.queued > 0 || self.must_enter() {
+        if sleep || self.has_work() {
             self.enter(u32::from(sleep), timeout_ns);
             self.drain(out);
         }
         self.chores.awake();
         self.chores.collect(out);
         self.rung = false;
+    }
+
+    fn gathers(&mut self, others_can_run: bool) -> bool {
+        if self.shy > 0 {
+            self.shy -= 1;
+            return false;
+        }
+        others_can_run || self.queued > 0
     }
 
     fn waker(&self) -> Waker {
@@ -440,135 +560,15 @@ impl Drop for UringDriver {
     /// into their buffers until they complete.
     fn drop(&mut self) {
         assert!(
-            crate::os::thread_number() == self.owner || self.flights.is_empty(),
+            crate::os::thread_number() == self.owner || self.flights.len() == 0,
             "an io_uring driver with operations in flight was dropped by a thread not its own"
         );
-        let tokens: Vec<u64> = self.flights.keys().copied().collect();
-        for token in tokens {
+        for token in self.flights.tokens() {
             self.cancel(token);
         }
         let mut dropped = Vec::new();
-        while !self.flights.is_empty() {
+        while self.flights.len() > 0 {
             self.wait(Some(10_000_000), &mut dropped);
-        }
-    }
-}
-
-/// Opens a ring with the best flags that the kernel accepts, beginning with mode number `first`.
-fn open_ring(first: usize) -> io::Result<(IoUring, &'static str)> {
-    type Setup = fn(&mut Builder) -> &mut Builder;
-    const MODES: [(&str, Setup); 3] = [
-        ("SINGLE_ISSUER, DEFER_TASKRUN, TASKRUN_FLAG, SUBMIT_ALL", |b| {
-            b.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all()
-        }),
-        ("COOP_TASKRUN, TASKRUN_FLAG, SUBMIT_ALL", |b| {
-            b.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all()
-        }),
-        ("no flags", |b| b),
-    ];
-    let mut refused = None;
-    for (mode, setup) in MODES.into_iter().skip(first) {
-        let mut builder = IoUring::builder();
-        setup(&mut builder).setup_cqsize(CQ_ENTRIES).setup_clamp().dontfork();
-        match builder.build(SQ_ENTRIES) {
-            Ok(ring) => return Ok((ring, mode)),
-            // EINVAL: the kernel does not support a flag. Any other error would be the same for all
-            // flags.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = Some(error),
-            Err(error) => return Err(reason(&error)),
-        }
-    }
-    Err(refused.map_or_else(|| io::ErrorKind::Unsupported.into(), |error| reason(&error)))
-}
-
-/// Returns an error that says in words why the kernel refused a ring.
-fn reason(error: &io::Error) -> io::Error {
-    let why = match error.raw_os_error() {
-        Some(libc::ENOSYS) => "this kernel has none, or a filter hides it",
-        Some(libc::EPERM | libc::EACCES) => "denied (seccomp filter or kernel.io_uring_disabled)",
-        Some(libc::ENOMEM) => "no memory to lock (see ulimit -l)",
-        Some(libc::EMFILE | libc::ENFILE) => "no descriptors left",
-        _ => "io_uring_setup failed",
-    };
-    io::Error::new(error.kind(), format!("{why}: {error}"))
-}
-
-/// Returns an error if the ring cannot do what this driver needs. Linux 5.13 can.
-fn check(ring: &IoUring) -> io::Result<()> {
-    let no = |what: &str| Err(io::Error::new(io::ErrorKind::Unsupported, format!("lacks {what}")));
-    let can = ring.params();
-    if !(can.is_feature_nodrop() && can.is_feature_ext_arg() && can.is_feature_fast_poll()) {
-        return no("kept completions, timed waits or internal polling (Linux 5.11)");
-    }
-    if !can.is_feature_resource_tagging() {
-        return no("multishot polls (Linux 5.13)"); // Both came with the same release.
-    }
-    let mut probe = Probe::new();
-    ring.submitter().register_probe(&mut probe)?;
-    let needed = [
-        ("POLL_ADD", opcode::PollAdd::CODE),
-        ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
-        ("RECV", opcode::Recv::CODE),
-        ("SEND", opcode::Send::CODE),
-        ("RECVMSG", opcode::RecvMsg::CODE),
-        ("SENDMSG", opcode::SendMsg::CODE),
-        ("ACCEPT", opcode::Accept::CODE),
-        ("CONNECT", opcode::Connect::CODE),
-        ("READ", opcode::Read::CODE),
-        ("WRITE", opcode::Write::CODE),
-        ("READV", opcode::Readv::CODE),
-        ("WRITEV", opcode::Writev::CODE),
-        ("FSYNC", opcode::Fsync::CODE),
-    ];
-    needed.iter().find(|&&(_, code)| !probe.is_supported(code)).map_or(Ok(()), |(op, _)| no(op))
-}
-
-/// Returns a poll for the side of the descriptor that the operation needs.
-fn poll_entry(op: &Op) -> Entry {
-    let events = call::poll_events(op.side()) as u32;
-    opcode::PollAdd::new(Fd(op.fd()), events).build()
-}
-
-/// Returns the submission entry of an operation whose buffer is not registered.
-fn entry(op: &Op) -> Entry {
-    const QUIET: i32 = libc::MSG_NOSIGNAL;
-    // Longer than the kernel transfers in one call. Shortened, as the system calls do.
-    let clip = |len: usize| u32::try_from(len).unwrap_or(i32::MAX as u32);
-    match *op {
-        Op::PollIn { .. } | Op::PollOut { .. } => poll_entry(op),
-        Op::Call { .. } => unreachable!("a call goes to the helpers"),
-        Op::Recv { fd, buf, len, flags } => {
-            opcode::Recv::new(Fd(fd), buf, clip(len)).flags(flags).build()
-        }
-        Op::Send { fd, buf, len, flags } => {
-            opcode::Send::new(Fd(fd), buf, clip(len)).flags(flags | QUIET).build()
-        }
-        Op::RecvMsg { fd, msg, flags } => {
-            opcode::RecvMsg::new(Fd(fd), msg).flags(flags as u32).build()
-        }
-        Op::SendMsg { fd, msg, flags } => {
-            opcode::SendMsg::new(Fd(fd), msg).flags((flags | QUIET) as u32).build()
-        }
-        Op::Accept { fd, flags } => {
-            let (addr, len) = (std::ptr::null_mut(), std::ptr::null_mut());
-            opcode::Accept::new(Fd(fd), addr, len).flags(flags).build()
-        }
-        Op::Connect { fd, addr, len } => opcode::Connect::new(Fd(fd), addr, len).build(),
-        Op::Read { fd, buf, len, offset } => {
-            opcode::Read::new(Fd(fd), buf, clip(len)).offset(offset).build()
-        }
-        Op::Write { fd, buf, len, offset } => {
-            opcode::Write::new(Fd(fd), buf, clip(len)).offset(offset).build()
-        }
-        Op::Readv { fd, iov, cnt, offset } => {
-            opcode::Readv::new(Fd(fd), iov, cnt).offset(offset).build()
-        }
-        Op::Writev { fd, iov, cnt, offset } => {
-            opcode::Writev::new(Fd(fd), iov, cnt).offset(offset).build()
-        }
-        Op::Fsync { fd, data_only } => {
-            let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
-            opcode::Fsync::new(Fd(fd)).flags(flags).build()
         }
     }
 }

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": each test keeps its buffers to the end.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -35,9 +36,9 @@ fn flight(op: Op, polling: bool) -> Flight {
 fn refuse(ring: &mut UringDriver, token: u64, op: Op) {
     ring.flights.insert(token, flight(op, false));
     let mut out = Vec::new();
-    ring.land(token, -libc::EAGAIN, &mut out);
+    ring.land(token, -libc::EAGAIN, None, &mut out);
     assert_eq!(out, [], "it goes round again");
-    assert!(ring.flights[&token].polling);
+    assert!(ring.flights.get(token).unwrap().polling);
 }
 
 fn wait_for_one(ring: &mut UringDriver) -> Done {
@@ -75,7 +76,7 @@ fn a_cancel_between_the_poll_and_the_next_try_counts() {
     ring.flights.insert(1, flight(op, true));
     ring.cancel(1);
     let mut out = Vec::new();
-    ring.land(1, i32::from(libc::POLLIN), &mut out);
+    ring.land(1, i32::from(libc::POLLIN), None, &mut out);
     assert_eq!(out, [Done { token: 1, result: -libc::ECANCELED }]);
     assert_eq!(ring.pending(), 0);
 }
@@ -189,4 +190,68 @@ fn without_lockable_memory_the_arena_is_memory_like_any_other() {
     ring.arena = Registered::Refused;
     write_and_read_back(&mut ring, &file(), piece());
     assert_eq!(ring.arena, Registered::Refused);
+}
+
+/// Returns the number of looks after which the ring wants to be reaped.
+fn looks_until_ready(ring: &mut UringDriver) -> u32 {
+    (1..1000).find(|_| ring.ready()).expect("it is ready some time")
+}
+
+#[test]
+fn entries_and_deferred_completions_wait_for_a_bounded_number_of_looks() {
+    let Some((mut ring, reader, writer)) = ring() else { return };
+    let mut out = Vec::new();
+    ring.wait(Some(0), &mut out);
+    ring.age_max = u64::MAX / 8;
+    let (mut buf, file) = ([0; 8], file());
+    // SAFETY: Frozen Buffer: `buf` is used again only after the completion.
+    let op = unsafe { LiveOp::of(read_op(&reader, &mut buf)) };
+    let _ = ring.submit(1, op);
+    assert_eq!(looks_until_ready(&mut ring), PATIENCE);
+    ring.reap(&mut out);
+    assert!(!ring.ready() && out.is_empty(), "the entry was flushed");
+
+    rustix::io::write(&writer, b"abc").unwrap();
+    if ring.mode.contains("DEFER_TASKRUN") {
+        // The first look notices that the kernel has something.
+        assert_eq!(looks_until_ready(&mut ring), PATIENCE + 1);
+    }
+    ring.reap(&mut out);
+    assert_eq!(out, [Done { token: 1, result: 3 }]);
+
+    let _ = ring.submit(2, LiveOp::fsync(file.as_raw_fd(), true));
+    assert_eq!(looks_until_ready(&mut ring), PATIENCE_FOR_FILES, "a disk works meanwhile");
+    ring.reap(&mut out);
+    wait_until_empty(&mut ring);
+}
+
+fn wait_until_empty(ring: &mut UringDriver) {
+    let mut out = Vec::new();
+    while ring.pending() > 0 {
+        ring.wait(Some(100_000_000), &mut out);
+    }
+}
+
+#[test]
+fn small_operations_are_gathered_unless_batches_are_late() {
+    let Some((mut ring, reader, _writer)) = ring() else { return };
+    let mut out = Vec::new();
+    ring.wait(Some(0), &mut out);
+    assert!(ring.gathers(true), "others can run: there will be a batch");
+    assert!(!ring.gathers(false), "nothing would be gained");
+    let poll = || LiveOp::poll(reader.as_raw_fd(), crate::os::driver::Side::In);
+    let _ = ring.submit(1, poll());
+    assert!(ring.gathers(false), "there is a batch already");
+    ring.wait(Some(0), &mut out);
+
+    let _ = ring.submit(2, poll());
+    ring.age_max = 1;
+    std::thread::sleep(Duration::from_millis(1));
+    ring.wait(Some(0), &mut out);
+    for _ in 0..SHY {
+        assert!(!ring.gathers(true), "the last batch was late");
+    }
+    assert!(ring.gathers(true), "it is tried again");
+    [1, 2].into_iter().for_each(|token| ring.cancel(token));
+    wait_until_empty(&mut ring);
 }

@@ -22,6 +22,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use super::*;
 use crate::os::driver::{CURRENT, Done, LiveOp, Op, Submitted};
 use crate::os::linux::owned::{self, DescriptorKind};
+use crate::os::op::RECEIVE_MAX;
 
 /// A driver under test, and the completions that it has delivered.
 struct Rig {
@@ -72,6 +73,10 @@ impl Sock {
         Op::Recv { fd: self.raw(), buf: buf.as_mut_ptr(), len: buf.len(), flags: 0 }
     }
 
+    fn receive(&self, into: &mut Vec<u8>) -> Op {
+        Op::Receive { fd: self.raw(), into, most: RECEIVE_MAX }
+    }
+
     fn send(&self, buf: &[u8]) -> Op {
         Op::Send { fd: self.raw(), buf: buf.as_ptr(), len: buf.len(), flags: 0 }
     }
@@ -89,11 +94,17 @@ impl Sock {
 }
 
 impl Rig {
-    /// Returns a ring with the flags of this mode. If the system has no ring, prints a message and
+    /// Returns a ring with the flags of this mode. The last mode, that of the oldest kernels, is
+    /// run without buffers that the kernel chooses. If the system has no ring, prints a message and
     /// returns `None`.
     fn ring(mode: usize) -> Option<Rig> {
         match UringDriver::with_modes_from(mode) {
-            Ok(ring) => Some(Rig { io: Box::new(ring), adopt: false, done: Vec::new() }),
+            Ok(mut ring) => {
+                if mode == 2 {
+                    ring.refuse_buffers();
+                }
+                Some(Rig { io: Box::new(ring), adopt: false, done: Vec::new() })
+            }
             Err(error) => {
                 eprintln!("not run, this system has no ring: {error}");
                 None
@@ -239,6 +250,8 @@ on_every_driver! {
     sockets::the_end_after_the_last_bytes_is_seen,
     sockets::files_are_read_and_written_in_four_variants_u60,
     sockets::errors_are_completions,
+    sockets::a_receive_without_a_buffer_gets_the_bytes_in_order,
+    sockets::more_receives_than_buffers_all_get_their_bytes,
     cancels::each_kind_of_operation_can_be_cancelled,
     cancels::a_cancel_that_races_the_completion_leaves_one_completion,
     cancels::three_thousand_cancels_lose_none,

@@ -388,3 +388,48 @@ pub fn errors_are_completions(mut rig: Rig) {
     assert_eq!(rig.run(5, not_a_socket), -libc::ENOTSOCK);
     rig.finish();
 }
+
+pub fn a_receive_without_a_buffer_gets_the_bytes_in_order(mut rig: Rig) {
+    let (a, b) = rig.pair();
+    let mut into = Vec::new();
+    for round in 0..3 {
+        rig.submit(1, a.receive(&mut into));
+        rig.quiet();
+        b.write(&[round; 10]);
+        assert_eq!(rig.take(1), 10);
+        assert_eq!(into, [round; 10]);
+        into.clear();
+    }
+    let sent: Vec<u8> = (0..3 * RECEIVE_MAX + 100).map(|at| (at % 251) as u8).collect();
+    b.write(&sent);
+    let mut got = Vec::new();
+    while got.len() < sent.len() {
+        let count = rig.run(2, a.receive(&mut into));
+        assert!((1..=RECEIVE_MAX as i32).contains(&count) && into.len() == count as usize);
+        got.append(&mut into);
+    }
+    assert_eq!(got, sent);
+    drop(b);
+    for token in 3..5 {
+        assert_eq!(rig.run(token, a.receive(&mut into)), 0, "the end of the stream stays");
+    }
+    rig.finish();
+}
+
+pub fn more_receives_than_buffers_all_get_their_bytes(mut rig: Rig) {
+    const MANY: u64 = 200;
+    let pairs: Vec<_> = (0..MANY).map(|_| rig.pair()).collect();
+    let mut into = vec![Vec::new(); MANY as usize];
+    for round in 1..4u8 {
+        for (token, (a, _)) in pairs.iter().enumerate() {
+            rig.submit(token as u64, a.receive(&mut into[token]));
+        }
+        if round == 1 {
+            rig.quiet();
+        }
+        pairs.iter().for_each(|(_, b)| b.write(&[round; 20]));
+        (0..MANY).for_each(|token| assert_eq!(rig.take(token), 20));
+        into.iter_mut().for_each(|bytes| assert_eq!(std::mem::take(bytes), [round; 20]));
+    }
+    rig.finish();
+}

@@ -1,9 +1,8 @@
-//! Which worker with its own context the calling thread is. Signal handlers may ask for it, too.
+//! Which own-context worker the calling code runs on. Signal handlers may ask for it, too.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use context::Context;
 use fiber::StackRange;
 
 use crate::scheduler::Scheduler;
@@ -13,7 +12,6 @@ use crate::wait::Waiter;
 #[derive(Clone, Copy)]
 pub(super) struct Mine {
     pub scheduler: *const Scheduler,
-    pub context: *const Context,
     pub waiter: &'static Waiter,
 }
 
@@ -41,7 +39,7 @@ pub(super) fn is_whole(waiter: &Waiter) -> bool {
 
 /// Returns whether the calling code, in a signal handler, runs on its worker's own stack and with
 /// the worker's own FS base.
-pub(in crate::scheduler) fn is_whole_here() -> bool {
+pub(super) fn is_whole_here() -> bool {
     mine().is_some_and(|mine| {
         mine.waiter.record.view.stack().is_none_or(StackRange::is_here) && is_whole(mine.waiter)
     })

@@ -14,6 +14,8 @@
 //! | `result` | the `WorkRequest` until the request is Done, then the `ResultOf` |
 //! | `joiner` | the `ResultOf`; once the request has ended and was joined, the `WorkRequest` |
 //!
+//! A queued request may be in a [`RequestSlot`], from which one of several threads takes it.
+//!
 //! This is how named invariant **Handed Over** is kept: each of the two rights is one value that
 //! cannot be copied, and the word in the state passes a field from one to the other.
 //!
@@ -27,11 +29,13 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, from_ref, null_mut};
 use std::sync::atomic::Ordering;
 
 use super::state::RequestState;
+use crate::os::atomic::AtomicPtr;
 use crate::os::entry::Inside;
 use crate::os::panics::contain;
 use crate::os::pool::{Member, Pool, Pooled};
@@ -51,17 +55,35 @@ struct Outlet<T> {
     joiner: UnsafeCell<Option<Ticket>>,
 }
 
-/// A block. Its state is its first field, so that a pointer to any block is one to a state.
+/// The first part of every block, which begins with its state.
 #[repr(C)]
-struct Block<F, T> {
+struct Header {
     state: RequestState,
-    closure: UnsafeCell<Option<F>>,
+    /// The block that this is the header of, with its type.
+    block: NonNull<dyn Job>,
+}
+
+/// The first part of the blocks of all requests with results of this type.
+#[repr(C)]
+struct Front<T> {
+    header: Header,
     outlet: Outlet<T>,
 }
 
+/// A block. Its front is its first field, and its header the first field of that, so that a pointer
+/// to any block is one to a header.
+#[repr(C)]
+struct Block<F, T> {
+    front: Front<T>,
+    closure: UnsafeCell<Option<F>>,
+}
+
 // SAFETY: Handed Over: one thread at a time touches each field behind an `UnsafeCell`, as the
-// module's text says, and the contents may be sent between threads.
+// module's text says, and the contents may be sent between threads. `Header::block` points to the
+// block itself.
 unsafe impl<F: Send, T: Send> Sync for Block<F, T> {}
+// SAFETY: Handed Over: as above.
+unsafe impl<F: Send, T: Send> Send for Block<F, T> {}
 
 /// A block without the type of its closure. Implemented by [`Block`] only.
 trait Job: Send + Sync {
@@ -71,10 +93,6 @@ trait Job: Send + Sync {
     /// # Safety
     /// Contract: as for `run`.
     unsafe fn abandon(&self) -> Option<Claimed>;
-}
-
-trait Joinable<T>: Job {
-    fn outlet(&self) -> &Outlet<T>;
 }
 
 impl<F, T> Block<F, T>
@@ -88,13 +106,13 @@ where
     /// Contract: as for [`Job::run`], and the request has not ended.
     unsafe fn end(&self, result: TaskResult<T>) -> Option<Claimed> {
         // SAFETY: Handed Over: the request is not Done, so the `WorkRequest` may touch this field.
-        unsafe { *self.outlet.result.get() = Some(result) };
-        if !self.state.finish() {
+        unsafe { *self.front.outlet.result.get() = Some(result) };
+        if !self.front.header.state.finish() {
             return None;
         }
         // SAFETY: Handed Over: the request has ended and was joined, so the `WorkRequest` may touch
         // the ticket.
-        let ticket = unsafe { (*self.outlet.joiner.get()).take() };
+        let ticket = unsafe { (*self.front.outlet.joiner.get()).take() };
         ticket.and_then(|ticket| ticket.claim(Outcome::Granted))
     }
 }
@@ -122,83 +140,90 @@ where
     }
 }
 
-impl<F, T> Joinable<T> for Block<F, T>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    fn outlet(&self) -> &Outlet<T> {
-        &self.outlet
-    }
-}
+/// The first part of a block: a header, or a front, which begins with one.
+trait Part {}
+impl Part for Header {}
+impl<T> Part for Front<T> {}
 
-/// A counted reference to a block.
-struct Counted<J: ?Sized + Job>(NonNull<J>);
+/// A counted reference to a block, by one of its first parts.
+struct Counted<P: Part>(NonNull<P>);
 
-// SAFETY: Held: a counted reference keeps the block, which is `Send` and `Sync` as every `Job` is.
-unsafe impl<J: ?Sized + Job> Send for Counted<J> {}
+// SAFETY: Held: a counted reference keeps the block, which is `Send` and `Sync` as every `Job` is:
+// `make` is the only function that makes blocks.
+unsafe impl<P: Part> Send for Counted<P> {}
 // SAFETY: Held: as above.
-unsafe impl<J: ?Sized + Job> Sync for Counted<J> {}
+unsafe impl<P: Part> Sync for Counted<P> {}
 
-impl<J: ?Sized + Job> std::ops::Deref for Counted<J> {
-    type Target = J;
+impl<P: Part> Counted<P> {
     #[inline]
-    fn deref(&self) -> &J {
-        // SAFETY: Held: this reference is counted, so the block is alive.
-        unsafe { self.0.as_ref() }
+    fn header(&self) -> &Header {
+        // SAFETY: Held: this reference is counted, so the block is alive. Plain Data: every part
+        // begins with a header.
+        unsafe { self.0.cast::<Header>().as_ref() }
     }
-}
 
-impl<J: ?Sized + Job> Counted<J> {
     /// Returns the block's state.
     #[inline]
     fn state(&self) -> &RequestState {
-        // SAFETY: Held: this reference is counted, so the block is alive. Plain Data: every block
-        // is a `Block`, whose first field is its state.
-        unsafe { self.0.cast::<RequestState>().as_ref() }
+        &self.header().state
+    }
+
+    #[inline]
+    fn job(&self) -> &dyn Job {
+        // SAFETY: Held: this reference is counted, so the block is alive.
+        unsafe { self.header().block.as_ref() }
     }
 
     /// Makes another reference to the same block.
-    fn another(&self) -> NonNull<J> {
+    fn another(&self) -> Counted<Header> {
         let before = self.state().refs.fetch_add(1, Ordering::Relaxed);
         assert!(before < u32::MAX / 2, "a request has too many references");
-        self.0
+        Counted(self.0.cast())
     }
 }
 
-impl<J: ?Sized + Job> Drop for Counted<J> {
+impl<T> Counted<Front<T>> {
+    #[inline]
+    fn outlet(&self) -> &Outlet<T> {
+        // SAFETY: Held: this reference is counted, so the block is alive.
+        unsafe { &self.0.as_ref().outlet }
+    }
+}
+
+impl<P: Part> Drop for Counted<P> {
     #[inline]
     fn drop(&mut self) {
         let refs = &self.state().refs;
         // If this is the only reference, no thread can make another, so no exchange is needed.
         if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let memory = Memory(self.0.cast(), Layout::for_value(&**self));
+            let block = self.header().block;
+            let memory = Memory(block.cast(), Layout::for_value(self.job()));
             // SAFETY: Own Memory: this was the last reference. Dropping `memory` frees the block,
             // also if a destructor panics.
-            unsafe { self.0.drop_in_place() };
+            unsafe { block.drop_in_place() };
             drop(memory);
         }
     }
 }
 
 /// Makes a request: puts a closure and its state into a block.
-#[inline]
+#[inline(always)]
 pub(crate) fn make<F, T>(state: RequestState, f: F) -> (WorkRequest, ResultOf<T>)
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let outlet = Outlet { result: UnsafeCell::new(None), joiner: UnsafeCell::new(None) };
     let at = Memory::take(Layout::new::<Block<F, T>>()).cast::<Block<F, T>>();
-    let block = Block { state, closure: UnsafeCell::new(Some(f)), outlet };
+    let outlet = Outlet { result: UnsafeCell::new(None), joiner: UnsafeCell::new(None) };
+    let front = Front { header: Header { state, block: at }, outlet };
     // SAFETY: Own Memory: the memory was just taken, for a value of this type. A new state counts
     // two references, which are made here.
-    unsafe { at.write(block) };
-    (WorkRequest(Counted(at)), ResultOf(Counted(at)))
+    unsafe { at.write(Block { front, closure: UnsafeCell::new(Some(f)) }) };
+    (WorkRequest(Counted(at.cast())), ResultOf(Counted(at.cast())))
 }
 
 /// The right to carry a request out, once.
-pub(crate) struct WorkRequest(Counted<dyn Job>);
+pub(crate) struct WorkRequest(Counted<Header>);
 
 impl WorkRequest {
     /// Returns the request's state.
@@ -228,7 +253,7 @@ impl WorkRequest {
     #[inline]
     pub fn run(&mut self) -> Option<Claimed> {
         // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
-        unsafe { self.0.run() }
+        unsafe { self.0.job().run() }
     }
 
     /// Ends the request without carrying it out: its result says that it never ran. Returns the
@@ -240,12 +265,12 @@ impl WorkRequest {
     /// Does the same, and leaves dropping the request to the caller.
     pub fn give_up(&mut self) -> Option<Claimed> {
         // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
-        unsafe { self.0.abandon() }
+        unsafe { self.0.job().abandon() }
     }
 }
 
 /// The right to a request's result, and to wait for it.
-pub(crate) struct ResultOf<T>(Counted<dyn Joinable<T>>);
+pub(crate) struct ResultOf<T>(Counted<Front<T>>);
 
 impl<T> ResultOf<T> {
     /// Returns the request's state.
@@ -279,7 +304,7 @@ impl<T> ResultOf<T> {
     where
         T: 'static,
     {
-        RequestRef(Counted(self.0.another()))
+        RequestRef(self.0.another())
     }
 }
 
@@ -317,7 +342,7 @@ impl<'a, T> Join<'a, T> {
 }
 
 /// A reference to a request, which reaches its state only.
-pub(crate) struct RequestRef(Counted<dyn Job>);
+pub(crate) struct RequestRef(Counted<Header>);
 
 impl RequestRef {
     /// Returns the request's state.
@@ -328,7 +353,62 @@ impl RequestRef {
 
 impl Clone for RequestRef {
     fn clone(&self) -> RequestRef {
-        RequestRef(Counted(self.0.another()))
+        RequestRef(self.0.another())
+    }
+}
+
+/// A slot for a queued request. One thread at a time puts requests there; any thread may take them.
+///
+/// A slot holds null, or the address of the `WorkRequest` that was put there. The thread whose
+/// exchange sets the slot to null owns that `WorkRequest`.
+pub(crate) struct RequestSlot(AtomicPtr<Header>);
+
+impl RequestSlot {
+    pub fn new() -> RequestSlot {
+        RequestSlot(AtomicPtr::new(null_mut()))
+    }
+
+    /// Returns whether no request is here. If not, one may be taken at any time.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        self.0.load(Ordering::Acquire).is_null()
+    }
+
+    /// Puts a request here. The slot must be free, and the caller the only one that puts.
+    #[inline]
+    pub fn put(&self, request: WorkRequest) {
+        debug_assert!(self.is_free());
+        let request = ManuallyDrop::new(request);
+        // Release: the thread that takes the request sees all of it.
+        self.0.store(request.0.0.as_ptr(), Ordering::Release);
+    }
+
+    /// Takes the request that is here.
+    #[inline]
+    pub fn take(&self) -> Option<WorkRequest> {
+        let at = self.0.load(Ordering::Relaxed);
+        self.take_if(at)
+    }
+
+    /// Takes this request, if it is here.
+    #[inline]
+    pub fn take_this(&self, request: &RequestState) -> Option<WorkRequest> {
+        // While a request is in a slot, its block exists, so the address is that of no other.
+        self.take_if(from_ref(request).cast_mut().cast())
+    }
+
+    #[inline]
+    fn take_if(&self, at: *mut Header) -> Option<WorkRequest> {
+        let at = NonNull::new(at)?;
+        let taken =
+            self.0.compare_exchange(at.as_ptr(), null_mut(), Ordering::Acquire, Ordering::Relaxed);
+        taken.ok().and_then(NonNull::new).map(|at| WorkRequest(Counted(at)))
+    }
+}
+
+impl Drop for RequestSlot {
+    fn drop(&mut self) {
+        drop(self.take());
     }
 }
 
@@ -451,78 +531,4 @@ impl SpareBlocks {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    fn state() -> RequestState {
-        RequestState::new(0, false)
-    }
-
-    #[test]
-    fn closure_and_result_are_dropped_once_in_every_order_of_the_references() {
-        for order in 0..4 {
-            let alive = Arc::new(());
-            let (inside, outside) = (alive.clone(), alive.clone());
-            let (mut request, mut result) = make(state(), move || {
-                drop(inside);
-                outside
-            });
-            let reference = result.request();
-            assert!(result.take().is_none(), "it has not run");
-            match order {
-                0 => drop((request, result)),
-                1 => {
-                    assert!(request.run().is_none() && request.run().is_none());
-                    drop(result);
-                    assert_eq!(Arc::strong_count(&alive), 2, "the result is kept");
-                    assert!(request.drop_unless_last().is_none(), "the reference is left");
-                }
-                2 => {
-                    assert!(request.abandon().is_none());
-                    assert!(matches!(result.take(), Some(Err(NoResult::NeverRan))));
-                }
-                _ => {
-                    request.run();
-                    drop(request);
-                    assert!(matches!(result.take(), Some(Ok(_))));
-                }
-            }
-            drop(reference);
-            assert_eq!(Arc::strong_count(&alive), 1, "order {order}");
-        }
-    }
-
-    #[test]
-    fn a_large_closure_and_one_with_a_large_alignment_have_memory_of_their_own() {
-        #[repr(align(128))]
-        struct Aligned(u8);
-        let (large, aligned) = ([7u8; 4096], Aligned(3));
-        let (mut request, mut result) = make(state(), move || (large[4095], aligned.0));
-        request.run();
-        assert!(matches!(result.take(), Some(Ok((7, 3)))));
-    }
-
-    #[test]
-    #[should_panic(expected = "taken already")]
-    fn a_result_is_taken_once() {
-        let (mut request, mut result) = make(state(), || ());
-        request.run();
-        assert!(result.take().is_some());
-        let _ = result.take();
-    }
-
-    #[test]
-    fn blocks_are_kept_for_the_next_requests_up_to_a_limit() {
-        let node = crate::Node::builder().schedulers(1).build().unwrap();
-        let kept = || SpareBlocks::with(|blocks| blocks.len());
-        assert_eq!(kept(), None, "a plain thread has no list");
-        let (before, after) = node.run(move || {
-            let all: Vec<_> = (0..2 * SPARE_MAX).map(|_| make(state(), || ())).collect();
-            let before = kept();
-            drop(all);
-            (before, kept())
-        });
-        assert_eq!((before, after), (Some(0), Some(SPARE_MAX)));
-    }
-}
+mod tests;

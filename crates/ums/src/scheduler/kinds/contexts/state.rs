@@ -57,12 +57,12 @@ pub(crate) struct Hosting {
 
 impl Hosting {
     /// Returns whether carriers host the scheduler.
-    pub(in crate::scheduler) fn has_carriers(&self) -> bool {
+    pub(super) fn has_carriers(&self) -> bool {
         self.carriers.get().is_some()
     }
 
     /// Returns the signals that the host thread blocks.
-    pub(in crate::scheduler) fn mask(&self) -> u64 {
+    pub(super) fn mask(&self) -> u64 {
         self.mask.load(Ordering::Relaxed)
     }
 }

@@ -47,7 +47,6 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::io;
 use std::ptr::from_ref;
 use std::sync::Arc;
@@ -64,7 +63,7 @@ use crate::os::{self, clock};
 use crate::scheduler::blocks::REASON;
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::state::AWAY;
-use crate::scheduler::{Scheduler, SchedulerOptions, WorkerKind, set_here};
+use crate::scheduler::{Scheduler, SchedulerOptions, set_here};
 use crate::wait::Waiter;
 use crate::watch::carriers::{Carrier, Carriers};
 use crate::watch::{self, Waits, state};
@@ -72,39 +71,27 @@ use crate::watch::{self, Waits, state};
 /// The size of a carrier's own stack: a carrier only switches, and takes signals while it sleeps.
 const STACK: usize = 64 << 10;
 
-/// Passes the scheduler to the thread that starts it.
-type Tell = Promise<io::Result<Arc<Scheduler>>>;
-
-/// Returns whether carriers host the scheduler with these options.
-pub(in crate::scheduler) fn are_carried(options: &SchedulerOptions) -> bool {
-    let wanted =
-        options.kind == WorkerKind::OwnContext && options.detect_blocking && !os::sim::is_here();
+/// Returns whether carriers host a scheduler of such workers with these options.
+pub(super) fn are_carried(options: &SchedulerOptions) -> bool {
+    let wanted = options.detect_blocking && !os::sim::is_here();
     // On other platforms the handler cannot find the blocked instruction in a frame, and cannot
     // step over it.
     wanted && options.pin.is_some() && cfg!(all(target_arch = "x86_64", target_env = "gnu"))
 }
 
 impl Scheduler {
-    /// Runs this scheduler on carriers until it ends. `main` is the root's code.
-    pub(in crate::scheduler) fn run_carried(self: &Arc<Self>, tell: Tell, main: impl FnOnce()) {
+    /// Runs this scheduler on carriers until it ends.
+    pub(super) fn run_carried(self: &Arc<Self>, begun: impl FnOnce()) -> io::Result<()> {
+        self.show_host()?;
         let carriers = self.hosting.carriers.get_or_init(Carriers::new);
         let root = Context::new();
-        // SAFETY: Baton: no other thread has seen this scheduler yet.
-        unsafe { (*self.core.get()).switching.root = &root };
-        let crew = match self.make_carriers(carriers, &root) {
-            Ok(crew) => crew,
-            Err(error) => return tell.keep(Err(error)),
-        };
+        self.set_root(&root);
+        let crew = self.make_carriers(carriers, &root)?;
         // SAFETY: Held: this thread has the scheduler, and so the carriers, until `runs_on(None)`
         // below.
         watch::runs_on(Some(unsafe { &*from_ref(carriers) }));
-        let tell = Cell::new(Some(tell));
         let body = || {
-            set_here(Some(self));
-            self.make_ready();
-            tell.take().into_iter().for_each(|tell| tell.keep(Ok(self.clone())));
-            main();
-            set_here(None);
+            self.run_standby(begun, || self.root(Scheduler::resume_context));
             let host = carriers.carrying().own.load(Ordering::Relaxed);
             // SAFETY: One Place: the root runs here. The active carrier saved its own context when
             // it switched to the root. The carriers are joined below.
@@ -115,10 +102,8 @@ impl Scheduler {
         // `root` stays in this frame.
         let detached = unsafe { root.detach(&carriers.all()[0].go.post(), body) };
         end_carriers(carriers, crew);
-        if let (Err(why), Some(tell)) = (detached, tell.take()) {
-            tell.keep(Err(io::Error::other(why)));
-        }
         watch::runs_on(None);
+        detached.map_err(io::Error::other)
     }
 
     fn make_carriers(
@@ -246,8 +231,8 @@ fn end_carriers(carriers: &Carriers, crew: Vec<JoinHandle<()>>) {
 /// Called on a worker's stack, in the handler of the signal that was its gate, when another carrier
 /// hosts its scheduler. The worker resumes on its own kernel thread, which frees this carrier, and
 /// rejoins its scheduler.
-pub(in crate::scheduler) fn leave_taken(carrier: &'static Carrier) {
-    let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
+pub(super) fn leave_taken(carrier: &'static Carrier) {
+    let Some(Mine { scheduler, waiter }) = mine::mine() else { return };
     let _inside = Inside::enter();
     // SAFETY: Baton: the scheduler outlives its workers' threads: each has an `Arc` of it.
     let scheduler = unsafe { &*scheduler };
@@ -258,11 +243,11 @@ pub(in crate::scheduler) fn leave_taken(carrier: &'static Carrier) {
     // the scheduler was taken from the carrier. It has not been continued since, because it is on
     // no list. The carrier's own context has been saved since the carrier switched to the root, and
     // only the context that leaves the carrier continues it.
-    unsafe { (*context).leave_for(&*host) };
+    unsafe { waiter.record.context.leave_for(&*host) };
     AWAY.set(None);
     waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
     let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
-    if scheduler.decouple_lendable(context, waiter, within) {
+    if scheduler.decouple_lendable(waiter, within) {
         set_here(Some(scheduler));
         scheduler.end_preemptive(waiter, REASON);
         debug_assert!(waiter.is(State::Running));

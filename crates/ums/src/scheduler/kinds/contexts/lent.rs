@@ -36,7 +36,6 @@
 
 use std::sync::atomic::Ordering;
 
-use context::Context;
 use fiber::StackRange;
 
 use super::mine::{self, Mine};
@@ -50,20 +49,15 @@ use crate::wait::{WAITERS, Waiter};
 use crate::watch::mask_here;
 
 impl Scheduler {
-    /// Like [`Scheduler::decouple`], for a worker that has left at an arbitrary place. Returns
-    /// false if the worker was lent the right to run, and so has no baton. `within` says whether
-    /// the worker was interrupted in its request's own code.
-    pub(in crate::scheduler) fn decouple_lendable(
-        &self,
-        mine: *const Context,
-        waiter: &'static Waiter,
-        within: bool,
-    ) -> bool {
-        if within && self.hosting.has_carriers() {
+    /// Like [`Scheduler::decouple`]. Returns false if the worker was lent the right to run, and so
+    /// has no baton. `lendable` says whether that is allowed: the worker has left at an arbitrary
+    /// place of its request's own code.
+    pub(super) fn decouple_lendable(&self, waiter: &'static Waiter, lendable: bool) -> bool {
+        if lendable && self.hosting.has_carriers() {
             waiter.record.lending.rejoin();
         }
-        self.decouple(mine, waiter);
-        !runs_on(mine, waiter)
+        self.decouple(waiter);
+        !runs_on(waiter)
     }
 
     /// Returns the waiters of this scheduler. Takes no lock, because a blocked thread may hold any.
@@ -92,7 +86,7 @@ impl Scheduler {
     /// Called by the watchdog when the scheduler waits for a lock: lends the right to run to the
     /// workers that have returned.
     #[cold]
-    pub(in crate::scheduler) fn lend_own(&self) {
+    pub(super) fn lend_own(&self) {
         if self.returned().next().is_none() {
             return;
         }
@@ -116,7 +110,7 @@ impl Core {
     /// Returns whether a worker that was chosen, and whose state is Running, can be resumed here.
     /// If it runs without the baton it cannot, and becomes Preemptive again.
     #[inline]
-    pub(in crate::scheduler) fn can_resume_here(&mut self, id: WorkerId) -> bool {
+    pub(super) fn can_resume_here(&mut self, id: WorkerId) -> bool {
         let waiter = self.workers.get(id).waiter;
         !waiter.record.lending.is_lendable() || self.claim(id, waiter)
     }
@@ -134,25 +128,24 @@ impl Core {
 
 /// Called by a worker that has rejoined, when it runs again. Returns whether it was lent; then it
 /// is on its own kernel thread.
-fn runs_on(mine: *const Context, waiter: &'static Waiter) -> bool {
+fn runs_on(waiter: &'static Waiter) -> bool {
     let lent = waiter.record.lending.is_lent();
     if lent {
-        // SAFETY: Type Stable: the context is in a waiter, which is never freed.
-        unsafe { (*mine).restore_mask() };
+        waiter.record.context.restore_mask();
         AWAY.set(Some(waiter));
     }
     lent
 }
 
 /// Returns whether the calling worker runs without the baton.
-pub(in crate::scheduler) fn is_lent() -> bool {
+pub(super) fn is_lent() -> bool {
     mine::mine().is_some_and(|mine| mine.waiter.record.lending.is_lent())
 }
 
 /// If the calling code is that of a lent worker, and not a signal handler, the worker has the baton
 /// when this returns.
 #[cold]
-pub(in crate::scheduler) fn settle() {
+pub(super) fn settle() {
     let Some(Mine { waiter, .. }) = mine::mine() else { return };
     let in_handler = || {
         !waiter.record.view.stack().is_none_or(StackRange::is_here)
@@ -164,8 +157,7 @@ pub(in crate::scheduler) fn settle() {
 }
 
 /// Called at the end of a worker's request. The worker has the baton when this returns.
-pub(in crate::scheduler) fn end_request(waiter: &Waiter) {
-    waiter.record.in_request_code.store(false, Ordering::Relaxed);
+pub(super) fn end_request(waiter: &Waiter) {
     if waiter.record.lending.is_lent() {
         rejoin();
     }
@@ -173,7 +165,7 @@ pub(in crate::scheduler) fn end_request(waiter: &Waiter) {
 
 #[cold]
 fn rejoin() {
-    let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
+    let Some(Mine { scheduler, waiter }) = mine::mine() else { return };
     // SAFETY: Baton: the scheduler outlives its workers' threads: each has an `Arc` of it.
     let scheduler = unsafe { &*scheduler };
     let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
@@ -182,11 +174,11 @@ fn rejoin() {
         if waiter.record.lending.ask_for_scheduler() {
             // SAFETY: One Place: the worker is lent, so it runs on its own kernel thread. The
             // thread that chooses it waits until it is saved.
-            unsafe { (*context).decouple(&waiter.record.lending.back.post()) };
+            unsafe { waiter.record.context.decouple(&waiter.record.lending.back.post()) };
         } else {
-            scheduler.decouple(context, waiter);
+            scheduler.decouple(waiter);
         }
-        if !runs_on(context, waiter) {
+        if !runs_on(waiter) {
             break;
         }
     }

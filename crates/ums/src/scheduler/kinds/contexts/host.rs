@@ -1,44 +1,45 @@
 //! The kernel thread that hosts the contexts of a scheduler: how it begins, and how the block watch
 //! looks at it.
 
+use std::io;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use context::Host;
 
 use crate::os;
+use crate::scheduler::Scheduler;
 use crate::scheduler::lists::worker_list::STANDBY;
-use crate::scheduler::{Scheduler, WorkerKind};
-use crate::watch::{self, Waits};
+use crate::watch::{self, PlaceOwner, Waits};
 
 impl Scheduler {
-    /// Makes the calling thread a host, if workers have their own contexts. The returned value must
-    /// outlive all these contexts.
-    pub(in crate::scheduler) fn host_contexts(
-        &self,
-        carried: bool,
-    ) -> std::io::Result<Option<Host>> {
-        if self.options.kind != WorkerKind::OwnContext {
-            return Ok(None);
+    /// Runs this scheduler on the calling thread until it ends.
+    pub(super) fn run_hosted(self: &Arc<Self>, begun: impl FnOnce()) -> io::Result<()> {
+        let host = Host::here().map_err(io::Error::other)?;
+        if self.show_host()? {
+            self.hosting.state_file.open(os::thread_number() as i32)?;
         }
-        self.hosting.mask.store(watch::mask_here(), Ordering::Relaxed);
-        if carried {
-            // Its carriers are hosts, and inherit the mask.
-            return Ok(None);
-        }
-        Host::here().map(Some).map_err(std::io::Error::other)
+        self.set_root(host.root());
+        let _alternate_stack = fiber::prepare_host_thread();
+        self.run_standby(begun, || self.root(Scheduler::resume_context));
+        self.hosting.state_file.close();
+        Ok(())
     }
 
-    /// Makes the host's own context the root, to which contexts switch when no worker can run. The
-    /// host calls this when it begins to run this scheduler.
-    pub(in crate::scheduler) fn set_root(&self, host: Option<&Host>) {
-        if let Some(host) = host {
-            self.with(|core| core.switching.root = host.root());
+    /// Begins to detect blocks of the kernel thread that hosts the contexts, if the options ask for
+    /// that. Returns whether they do. Called before there are workers.
+    pub(super) fn show_host(&self) -> io::Result<bool> {
+        self.hosting.mask.store(watch::mask_here(), Ordering::Relaxed);
+        let detects = self.open_place(Box::new(DetectingHost(self.me.clone())))?;
+        if detects {
+            watch::install();
         }
+        Ok(detects)
     }
 
     /// Called by the root: switches to the current worker, if one is current. Returns false if none
     /// is.
-    pub(in crate::scheduler) fn resume_context(&self) -> bool {
+    pub(super) fn resume_context(&self) -> bool {
         let any = self.with(|core| core.current != STANDBY);
         if any {
             self.pass_from_root();
@@ -49,24 +50,9 @@ impl Scheduler {
         any
     }
 
-    /// Registers the calling thread, which is about to host the contexts, with the block watch.
-    pub(in crate::scheduler) fn show_host(&self) -> std::io::Result<()> {
-        watch::install();
-        if super::are_carried(&self.options) {
-            return Ok(());
-        }
-        self.hosting.state_file.open(os::thread_number() as i32)
-    }
-
-    /// Unregisters the host from the block watch.
-    pub(in crate::scheduler) fn hide_host(&self) {
-        self.hosting.state_file.close();
-    }
-
     /// Returns whether watched workers may be running on the host now.
-    pub(in crate::scheduler) fn hosts(&self) -> bool {
-        self.options.kind == WorkerKind::OwnContext
-            && self.counters.asleep_since.load(Ordering::Acquire) == 0
+    fn may_run_workers(&self) -> bool {
+        self.counters.asleep_since.load(Ordering::Acquire) == 0
     }
 
     /// Returns the system call or fault in which the kernel thread that runs the workers is
@@ -86,7 +72,7 @@ impl Scheduler {
         let library = self.busy.load(Ordering::Acquire)
             || self.looking.load(Ordering::Relaxed)
             || self.in_routine.load(Ordering::Relaxed) > 0;
-        (seen && self.hosts() && !library).then_some(waits)
+        (seen && self.may_run_workers() && !library).then_some(waits)
     }
 
     /// Returns a number that, as far as can be determined, is the same only for the same block.
@@ -94,14 +80,9 @@ impl Scheduler {
         self.progress() << 16 | waits.pc & 0xffff | 1
     }
 
-    /// Returns the number of the block that the host is in; 0 if it is in none.
-    pub(in crate::scheduler) fn suspects_host(&self) -> u64 {
-        self.blocks_hosted().map_or(0, |waits| self.number_of(waits))
-    }
-
     /// Looks at the host, and interrupts it if it is blocked. Returns true if something has
     /// changed.
-    pub(in crate::scheduler) fn look_at_host(&self) -> bool {
+    fn look_at_host(&self) -> bool {
         let Some(waits) = self.blocks_hosted() else { return false };
         let now = self.number_of(waits);
         let news = self.hosting.poked.swap(now, Ordering::Relaxed) != now;
@@ -127,8 +108,38 @@ impl Scheduler {
     }
 
     /// Returns whether the host waits for a lock that a worker may hold.
-    pub(in crate::scheduler) fn host_waits_for_lock(&self) -> bool {
+    fn host_waits_for_lock(&self) -> bool {
         let futex = self.host_waits().and_then(|waits| waits.futex());
         futex.is_some_and(|futex| !self.is_own_event(futex))
+    }
+}
+
+/// The host as the watcher thread and the watchdog see it.
+struct DetectingHost(Weak<Scheduler>);
+
+impl PlaceOwner for DetectingHost {
+    // No worker has the place of a watched thread.
+    fn place_is_free(&self, _: bool) {}
+
+    fn check(&self) -> bool {
+        let Some(scheduler) = self.0.upgrade() else { return false };
+        let may_run = scheduler.may_run_workers();
+        if may_run && scheduler.is_stuck(|| scheduler.host_waits_for_lock()) {
+            scheduler.lend_own();
+        }
+        may_run
+    }
+
+    fn hosts(&self) -> bool {
+        self.0.upgrade().is_some_and(|scheduler| scheduler.may_run_workers())
+    }
+
+    fn look_at_hosted(&self) -> bool {
+        self.0.upgrade().is_some_and(|scheduler| scheduler.look_at_host())
+    }
+
+    fn suspects_hosted(&self) -> u64 {
+        let Some(scheduler) = self.0.upgrade() else { return 0 };
+        scheduler.blocks_hosted().map_or(0, |waits| scheduler.number_of(waits))
     }
 }

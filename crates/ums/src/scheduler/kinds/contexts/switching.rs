@@ -42,14 +42,13 @@ use std::sync::{Arc, OnceLock};
 
 use context::{Context, Refused};
 
+use super::calls::OfContexts;
 use super::mine::{self, Mine};
 use super::state::{Own, Pass};
 use crate::os;
 use crate::os::entry;
 use crate::os::threads::{self, ThreadHandle};
-use crate::record::counters::add;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::switch::WayOut;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, here, preempt, set_here};
 use crate::wait::Waiter;
 use crate::watch::{self, calls};
@@ -61,9 +60,9 @@ impl Pass {
     /// *One Place*: `from` is the running context, and it has handed the baton to `to`.
     #[inline(always)]
     pub(in crate::scheduler) unsafe fn switch(&self) {
-        // SAFETY: One Place, by the contract: the context that has the baton now is saved, and no
-        // other continues it. Both are alive: a worker's context is in its list entry, the root in
-        // the frame of the host thread.
+        // SAFETY: One Place, by the contract: `from` is the running context, and only the holder of
+        // the baton, which is now `to`, resumes either of the two. Both are alive: a worker's
+        // context is in its list entry, the root in the frame of the host thread.
         along(|| unsafe { (*self.from).switch_to(&*self.to) });
     }
 }
@@ -87,18 +86,25 @@ impl Core {
         }
     }
 
-    /// The first half of a switch from the current worker to `to`.
+    /// The first half of a switch from the current worker to `to`. `at` is the time, in ticks.
     #[inline]
-    pub(in crate::scheduler) fn pass_to(&mut self, to: WorkerId) -> WayOut {
+    pub(super) fn pass_to(&mut self, to: WorkerId, at: u64) -> *const Pass {
         let me = self.current;
-        self.hand_to(to);
+        self.hand_to(to, at);
         let (from, to) = (self.context_of(me), self.context_of(to));
         *self.switching.pass = Pass { from, to };
-        WayOut::Pass(std::ptr::from_ref(&*self.switching.pass))
+        std::ptr::from_ref(&*self.switching.pass)
     }
 }
 
 impl Scheduler {
+    /// Sets the context to which contexts switch when no worker can run. Called before there are
+    /// workers.
+    pub(super) fn set_root(&self, root: &Context) {
+        // SAFETY: Baton: only the calling thread uses the lists of this scheduler so far.
+        unsafe { (*self.core.get()).switching.root = root };
+    }
+
     /// Called by the standby, which is the host thread's root, when it has made a worker current:
     /// switches to that worker. Returns when the standby is current again.
     pub(super) fn pass_from_root(&self) {
@@ -112,12 +118,10 @@ impl Scheduler {
 
     /// Hands the baton to `to`. When this returns, the worker runs outside its scheduler, on its
     /// own kernel thread.
-    pub(in crate::scheduler) fn couple(&self, to: WorkerId) {
-        add(&self.counters.context_switches, 1);
-        add(&self.counters.leave_switches, 1);
+    pub(super) fn couple(&self, to: WorkerId) {
         let (mine, theirs) = self.with(|core| {
             let mine = core.context_of(core.current);
-            core.hand_to(to);
+            core.hand_to(to, core.turn_at);
             (mine, core.context_of(to))
         });
         // Cleared before the worker's own kernel thread takes the signals that are pending there.
@@ -131,52 +135,48 @@ impl Scheduler {
 
     /// Rejoins the scheduler: the worker is saved, then pushed onto the inbox. Returns when it has
     /// the baton.
-    pub(in crate::scheduler) fn decouple(&self, mine: *const Context, waiter: &'static Waiter) {
+    pub(super) fn decouple(&self, waiter: &'static Waiter) {
+        let mine = &waiter.record.context;
         if os::sim::is_here() {
             let inbox = self.inbox;
             let saved = os::sim::carry::ferry(move || inbox.push(waiter));
             // SAFETY: One Place, as below; the helper thread (`ferry`) pushes the worker onto the
             // inbox.
-            unsafe { (*mine).decouple(&saved.post()) };
+            unsafe { mine.decouple(&saved.post()) };
             return self.hosting.carried.arrive();
         }
         let post = self.inbox.post(waiter);
         // SAFETY: One Place: the caller has run coupled since `couple`. The worker that takes it
         // from the inbox may continue it. Its context is in its list entry, which stays until the
         // worker is retired, and a preemptive worker is not retired.
-        unsafe { (*mine).decouple(&post) };
+        unsafe { mine.decouple(&post) };
     }
 
     /// The first step of a worker's thread, if carriers host it.
     fn runs_on_carriers(&self, mine: Mine) {
         let carriers = self.hosting.carriers.get();
         mine::begin(mine);
-        preempt::prepare_here();
+        preempt::prepare_here(self.hosting.mask());
         // SAFETY: Held: the carriers belong to the scheduler, and this thread has an `Arc` of the
         // scheduler until it ends. Nothing else uses the reference.
         watch::runs_on(carriers.map(|all| unsafe { &*std::ptr::from_ref(all) }));
     }
 
-    /// Returns the context of the current worker.
-    pub(in crate::scheduler) fn own_context(&self) -> *const Context {
-        self.with(|core| core.context_of(core.current))
-    }
-
     /// Creates the thread of a new worker, and waits until the worker has left its kernel thread.
-    pub(in crate::scheduler) fn own_seat(
+    pub(super) fn create_context(
         &self,
         id: WorkerId,
         waiter: &'static Waiter,
         name: String,
-    ) -> std::io::Result<ExecutionContext> {
+    ) -> std::io::Result<Own> {
         let (scheduler, context) = (self.arc(), &waiter.record.context);
         let refused: Arc<OnceLock<Refused>> = Arc::default();
         let told = refused.clone();
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
             scheduler.arrive(waiter);
-            calls::detect_here(&preempt::OfContexts);
-            scheduler.runs_on_carriers(Mine { scheduler: &*scheduler, context, waiter });
+            calls::detect_here(&OfContexts);
+            scheduler.runs_on_carriers(Mine { scheduler: &*scheduler, waiter });
             if os::sim::carry::leaves_own_thread() {
                 return scheduler.detach_in_world(context, id, waiter);
             }
@@ -201,7 +201,7 @@ impl Scheduler {
             return Err(std::io::Error::other(*why));
         }
         waiter.record.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
-        Ok(ExecutionContext::Own(Own { context, thread }))
+        Ok(Own { context, thread })
     }
 }
 
@@ -214,7 +214,7 @@ impl Scheduler {
             self.hosting.carried.arrive();
             self.live(id, waiter);
         };
-        // SAFETY: One Place, as in `own_seat`; the helper thread notifies the creator.
+        // SAFETY: One Place, as in `create_context`; the helper thread notifies the creator.
         match unsafe { mine.detach(&saved.post(), live) } {
             Ok(()) => {
                 entry::enter_by(None);
@@ -228,7 +228,7 @@ impl Scheduler {
 
 impl Own {
     /// Lets a retired worker end on its own kernel thread. Returns the thread, to be joined.
-    pub(in crate::scheduler) fn end(self) -> ThreadHandle {
+    pub(super) fn end(self) -> ThreadHandle {
         // SAFETY: One Place: the worker is retired, so it is on no list and nothing else continues
         // it. It was idle, so it is saved.
         unsafe { (*self.context).release() };

@@ -1,0 +1,88 @@
+//! Workers with their own context, the third kind: threads that the scheduler switches to like
+//! fibers. The rest of the scheduler asks [`Contexts`] the questions of `Kind`, completes a switch
+//! by [`Pass::switch`], and keeps the data of `state`. It uses nothing else of this folder.
+//!
+//! * `switching` creates contexts, switches between them, and lets workers leave and rejoin.
+//! * `host` is about the kernel thread that workers run on. If undeclared blocks are detected,
+//!   several threads take turns at hosting: `carrier`.
+//! * `calls` has what block watch calls on a worker's thread.
+//! * `lent` allows workers that may hold a lock which the scheduler needs to run without the baton.
+//! * `mine` stores for each thread which worker it is, so that signal handlers can find it.
+
+mod calls;
+mod carrier;
+mod host;
+mod lent;
+mod mine;
+mod state;
+mod switching;
+
+use std::io;
+use std::sync::Arc;
+
+use super::kind::Kind;
+use crate::os::linux::open::DriverThreads;
+use crate::scheduler::lists::WorkerId;
+use crate::scheduler::switch::{Handed, WayOut};
+use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
+use crate::wait::Waiter;
+
+pub(in crate::scheduler) use state::{Hosting, Own, Pass, Switching};
+
+/// Workers with their own context.
+pub(super) struct Contexts;
+
+impl Kind for Contexts {
+    fn driver_threads(options: &SchedulerOptions) -> DriverThreads {
+        match carrier::are_carried(options) {
+            true => DriverThreads::ManyThreads,
+            false => DriverThreads::OneThread,
+        }
+    }
+
+    fn host(scheduler: &Arc<Scheduler>, begun: impl FnOnce()) -> io::Result<()> {
+        match carrier::are_carried(&scheduler.options) {
+            true => scheduler.run_carried(begun),
+            false => scheduler.run_hosted(begun),
+        }
+    }
+
+    fn create(
+        scheduler: &Scheduler,
+        _: &mut Core,
+        id: WorkerId,
+        waiter: &'static Waiter,
+        name: String,
+    ) -> io::Result<ExecutionContext> {
+        scheduler.create_context(id, waiter, name).map(ExecutionContext::Own)
+    }
+
+    #[inline(always)]
+    fn hand_over(_: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
+        Handed::Left(WayOut::Pass(core.pass_to(to, at)))
+    }
+
+    #[inline]
+    fn can_resume(core: &mut Core, id: WorkerId) -> bool {
+        core.can_resume_here(id)
+    }
+
+    fn leave(scheduler: &Scheduler, to: WorkerId) {
+        scheduler.couple(to);
+    }
+
+    fn rejoin(scheduler: &Scheduler, waiter: &'static Waiter, lendable: bool) -> bool {
+        scheduler.decouple_lendable(waiter, lendable)
+    }
+
+    fn end_request(waiter: &Waiter) {
+        lent::end_request(waiter);
+    }
+
+    fn retire(scheduler: &Scheduler, id: WorkerId) {
+        let (_, execution) = scheduler.with(|core| core.workers.remove(id));
+        if let ExecutionContext::Own(own) = execution {
+            scheduler.graves.lock().push(own.end());
+        }
+    }
+}

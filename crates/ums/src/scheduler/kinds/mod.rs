@@ -1,0 +1,104 @@
+//! The kinds of workers: threads, fibers, and threads with their own context. Each kind implements
+//! the trait `Kind`, and the rest of the scheduler asks `options.kind`, which knows the
+//! implementation:
+//!
+//! ```text
+//!   asked by   question
+//!   host       driver_threads, host            a scheduler begins
+//!              create, end_request             a worker begins, and ends a request
+//!   switch     hand_over                       the first half of a switch
+//!   choose     can_resume                      is the chosen worker saved?
+//!   preempt    leave, rejoin                   a worker leaves its scheduler, and rejoins it
+//!   idle       retire                          a worker ends
+//! ```
+//!
+//! The second half of a switch asks nothing, because the first returns the way out. A wake-up and
+//! an I/O request do not depend on the kind. What else the scheduler must know is whether a worker
+//! is a thread of its own (`WorkerKind::is_thread`).
+
+mod contexts;
+mod fibers;
+mod kind;
+mod threads;
+
+use std::io;
+use std::sync::Arc;
+
+use contexts::Contexts;
+use fibers::Fibers;
+use kind::Kind;
+use threads::Threads;
+
+use super::switch::Handed;
+use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind};
+use crate::os::linux::open::DriverThreads;
+use crate::scheduler::lists::WorkerId;
+use crate::wait::Waiter;
+
+pub(super) use contexts::{Hosting, Own, Pass, Switching};
+
+/// Calls a function of the kind's implementation. Inlined, this is the only branch on the kind.
+macro_rules! ask {
+    ($kind:ident, $question:ident($($with:expr),*)) => {
+        match $kind {
+            WorkerKind::Thread => Threads::$question($($with),*),
+            WorkerKind::Fiber => Fibers::$question($($with),*),
+            WorkerKind::OwnContext => Contexts::$question($($with),*),
+        }
+    };
+}
+
+/// The questions of the trait `Kind`, by the value that the options have.
+impl WorkerKind {
+    pub(super) fn driver_threads(self, options: &SchedulerOptions) -> DriverThreads {
+        ask!(self, driver_threads(options))
+    }
+
+    pub(super) fn host(self, scheduler: &Arc<Scheduler>, begun: impl FnOnce()) -> io::Result<()> {
+        ask!(self, host(scheduler, begun))
+    }
+
+    pub(super) fn create(
+        self,
+        scheduler: &Scheduler,
+        core: &mut Core,
+        id: WorkerId,
+        waiter: &'static Waiter,
+        name: String,
+    ) -> io::Result<ExecutionContext> {
+        ask!(self, create(scheduler, core, id, waiter, name))
+    }
+
+    #[inline(always)]
+    pub(super) fn hand_over(
+        self,
+        scheduler: &Scheduler,
+        core: &mut Core,
+        to: WorkerId,
+        at: u64,
+    ) -> Handed {
+        ask!(self, hand_over(scheduler, core, to, at))
+    }
+
+    #[inline]
+    pub(super) fn can_resume(self, core: &mut Core, id: WorkerId) -> bool {
+        ask!(self, can_resume(core, id))
+    }
+
+    pub(super) fn leave(self, scheduler: &Scheduler, to: WorkerId) {
+        ask!(self, leave(scheduler, to))
+    }
+
+    pub(super) fn rejoin(self, scheduler: &Scheduler, waiter: &'static Waiter, lend: bool) -> bool {
+        ask!(self, rejoin(scheduler, waiter, lend))
+    }
+
+    #[inline]
+    pub(super) fn end_request(self, waiter: &Waiter) {
+        ask!(self, end_request(waiter))
+    }
+
+    pub(super) fn retire(self, scheduler: &Scheduler, id: WorkerId) {
+        ask!(self, retire(scheduler, id))
+    }
+}

@@ -1,0 +1,383 @@
+//! The work queue: one scheduler's requests that have no worker yet.
+//!
+//! The queue is first in, first out. It has three lanes:
+//!
+//! | lane | requests | access |
+//! |---|---|---|
+//! | own | queued by workers of this scheduler | without a lock (`ring`) |
+//! | fresh | queued by others, and those that do not fit into the own lane | the lock |
+//! | urgent | of users that hold a resource, and those that a worker waits for | the lock |
+//!
+//! The urgent lane is served first (rule 7). Of the other two, the lane whose first request was
+//! queued earlier is served first, so together they are one row. Any thread may queue a request,
+//! and an idle scheduler can take requests from another whose worker does not yield (rule 3), from
+//! each lane. The number of requests can be read without the lock, so an empty queue costs a turn a
+//! few loads.
+//!
+//! A request that is bound to its scheduler is never in the own lane, because peers take what is
+//! there.
+
+mod lane;
+mod ring;
+
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use self::lane::{EMPTY, Lane};
+use self::ring::Ring;
+pub(crate) use self::ring::{AwaitedTask, Queued};
+use crate::os::atomic;
+use crate::os::planted::{self, Bug};
+use crate::os::short_lock::{ShortGuard, ShortLock};
+use crate::scheduler::request::{RequestState, WorkRequest};
+use crate::wait::error::EnqueueError;
+
+/// Requests without a worker, of one scheduler.
+pub(crate) struct WorkQueue {
+    own: Ring,
+    lanes: ShortLock<Lanes>,
+    /// How many requests are in the shared lanes; part of the protocol of scheduler/peers.
+    shared: atomic::AtomicUsize,
+    /// How many of them are in the urgent lane.
+    urgent: AtomicUsize,
+    /// How many requests the shared lanes have accepted. Written under the lock.
+    accepted: AtomicUsize,
+    /// How many accepted requests have left the queue by any way but `take`.
+    left: AtomicUsize,
+    /// The time at which the first request of each shared lane was queued, copied for `fronts`.
+    since: [AtomicU64; 2],
+    /// The queue refuses requests of callers that come before this one in [`Caller`].
+    open_to: AtomicU8,
+    bound: usize,
+}
+
+#[derive(Default)]
+struct Lanes {
+    urgent: Lane,
+    fresh: Lane,
+}
+
+/// The kind of caller that queues a request. A node that shuts down refuses requests of one kind
+/// after the other, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Caller {
+    /// A plain thread.
+    #[default]
+    Plain,
+    /// A completion routine.
+    Routine,
+    /// A request that is being carried out, and therefore is part of its scheduler's load.
+    Request,
+    /// No caller: the queue is closed.
+    None,
+}
+
+/// What only the holder of the scheduler's baton calls.
+impl WorkQueue {
+    /// Queues a request of a caller that holds the baton; otherwise like [`WorkQueue::push`].
+    #[inline]
+    pub fn push_own(
+        &self,
+        request: WorkRequest,
+        by: Caller,
+    ) -> Result<(), (EnqueueError, WorkRequest)> {
+        let state = request.state();
+        let shared = state.bound || state.is_urgent();
+        if shared || self.refuses(by) || self.len() >= self.bound {
+            return self.push(request, by);
+        }
+        self.own.push(request).or_else(|request| self.push(request, by))
+    }
+
+    /// Takes the first request of the urgent lane if `urgent` is true, or else the one of the other
+    /// two lanes that was queued first.
+    #[inline]
+    pub fn take(&self, urgent: bool) -> Option<WorkRequest> {
+        if !urgent && self.own.front().is_some_and(|own| own <= self.since_of(1)) {
+            // If another thread has taken that request, the next one may be younger than the first
+            // of the other lane, which then is passed over by one.
+            return self.own.take();
+        }
+        self.take_shared(urgent)
+    }
+
+    fn take_shared(&self, urgent: bool) -> Option<WorkRequest> {
+        let mut lanes = self.lock();
+        let Lanes { urgent: holders, fresh } = &mut *lanes;
+        let next = if urgent { holders } else { fresh }.pop_front();
+        self.publish(&lanes);
+        next
+    }
+
+    /// Returns when the first request was queued: of the urgent lane, and of the other two. A
+    /// request that was promoted is in the urgent lane. The answer may be stale, and is only a
+    /// hint.
+    #[inline]
+    pub fn fronts(&self) -> [Option<u64>; 2] {
+        self.earlier(self.own.front())
+    }
+
+    /// Returns where this request is, if it is in the own lane.
+    #[inline]
+    pub fn find_awaited(&self, request: &RequestState) -> Option<AwaitedTask> {
+        self.own.find_awaited(request)
+    }
+
+    /// Takes a request that `find_awaited` has found, if it is still there.
+    #[inline]
+    pub fn take_awaited(&self, awaited: AwaitedTask) -> Option<WorkRequest> {
+        self.own.take_awaited(awaited)
+    }
+
+    /// Moves such a request to the urgent lane.
+    #[cold]
+    pub fn promote_awaited(&self, awaited: AwaitedTask) {
+        let mut lanes = self.lock();
+        // As in `promote`.
+        self.shared.store(lanes.len() + 1, Ordering::Release);
+        let found = self.own.take_awaited(awaited);
+        found.into_iter().for_each(|request| lanes.urgent.push_back(request));
+        self.publish(&lanes);
+    }
+}
+
+/// What any thread may call.
+impl WorkQueue {
+    /// Makes an empty queue for at most `bound` requests. Urgent requests are accepted beyond that.
+    pub fn new(bound: usize) -> WorkQueue {
+        WorkQueue {
+            own: Ring::new(),
+            lanes: ShortLock::default(),
+            shared: atomic::AtomicUsize::new(0),
+            urgent: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
+            since: [const { AtomicU64::new(EMPTY) }; 2],
+            open_to: AtomicU8::new(Caller::Plain as u8),
+            bound,
+        }
+    }
+
+    /// Queues a request at the end of a shared lane. If the request is accepted, it is counted
+    /// before another thread can take it; a refused request is not counted. So the load never
+    /// contains a request that was not accepted, and a shutdown can rely on it.
+    pub fn push(
+        &self,
+        request: WorkRequest,
+        by: Caller,
+    ) -> Result<(), (EnqueueError, WorkRequest)> {
+        let mut lanes = self.lock();
+        if self.refuses(by) {
+            return Err((EnqueueError::ShuttingDown, request));
+        }
+        let queued = self.own.len() + lanes.len();
+        let urgent = request.state().is_urgent();
+        if !urgent && queued >= self.bound && !request.state().past_bound {
+            return Err((EnqueueError::QueueFull(queued), request));
+        }
+        // Release: a thread that finds the request sees that it is counted.
+        let accepted = self.accepted.load(Ordering::Relaxed).wrapping_add(1);
+        self.accepted.store(accepted, Ordering::Release);
+        lanes.lane(urgent).push_back(request);
+        self.publish(&lanes);
+        Ok(())
+    }
+
+    /// Returns whether a request of this caller is refused, because the node shuts down.
+    #[inline]
+    fn refuses(&self, by: Caller) -> bool {
+        (by as u8) < self.open_to.load(Ordering::Relaxed)
+    }
+
+    /// Takes a request for another scheduler: the first that is not bound to this one, and an
+    /// urgent one if there is any. Calls `moved` before the request leaves this queue's count.
+    pub fn take_for_another(&self, moved: impl Fn()) -> Option<WorkRequest> {
+        let urgent = if self.urgent() > 0 { self.take_unbound(&moved) } else { None };
+        let own = || self.own.take_for_another(|| self.count_left(1, &moved));
+        let fresh = || if self.shared() > 0 { self.take_unbound(&moved) } else { None };
+        urgent.or_else(own).or_else(fresh)
+    }
+
+    fn take_unbound(&self, moved: impl Fn()) -> Option<WorkRequest> {
+        let mut lanes = self.lock();
+        let Lanes { urgent, fresh } = &mut *lanes;
+        let found = [urgent, fresh].into_iter().find_map(|lane| lane.take_first(|r| !r.bound))?;
+        self.count_left(1, moved);
+        self.publish(&lanes);
+        Some(found)
+    }
+
+    /// Returns when the first request was queued, as `fronts` does.
+    pub fn fronts_seen(&self) -> [Option<u64>; 2] {
+        self.earlier(self.own.front_seen())
+    }
+
+    #[inline]
+    fn earlier(&self, own: Option<u64>) -> [Option<u64>; 2] {
+        let seen = |since: u64| Some(since).filter(|since| *since != EMPTY);
+        let other = self.since_of(1).min(own.unwrap_or(EMPTY));
+        [seen(self.since_of(0)), seen(other)]
+    }
+
+    #[inline]
+    fn since_of(&self, lane: usize) -> u64 {
+        self.since[lane].load(Ordering::Relaxed)
+    }
+
+    /// Takes this request, which will not run, out of the queue, wherever in the queue it is.
+    pub fn remove(&self, request: &RequestState) -> Option<WorkRequest> {
+        let found = self.own.take_this(request).or_else(|| {
+            let mut lanes = self.lock();
+            let Lanes { urgent, fresh } = &mut *lanes;
+            let found = [fresh, urgent].into_iter().find_map(|lane| lane.take_out(request));
+            self.publish(&lanes);
+            found
+        })?;
+        if !planted::is(Bug::LeakOnCancel) {
+            self.count_left(1, || ());
+        }
+        Some(found)
+    }
+
+    /// Queues a request that was taken from another queue. The bound does not apply, because the
+    /// request has been accepted once.
+    pub fn adopt(&self, request: WorkRequest) -> Result<(), WorkRequest> {
+        let mut lanes = self.lock();
+        if self.refuses(Caller::Request) {
+            return Err(request);
+        }
+        lanes.push_back(request);
+        self.publish(&lanes);
+        Ok(())
+    }
+
+    /// Moves a queued request to the urgent lane, because a worker waits for its end. Returns false
+    /// if the request is not in this queue, or is in the urgent lane already.
+    ///
+    /// The caller has made the request urgent *before*. So if another scheduler is moving it from
+    /// this queue to its own, and this call comes too early to find it there, that scheduler sees
+    /// the change when it queues the request: `adopt` takes the lock after this call has released
+    /// it.
+    pub fn promote(&self, request: &RequestState) -> bool {
+        let mut lanes = self.lock();
+        // The number of requests must not be too small meanwhile (scheduler/peers, S3).
+        self.shared.store(lanes.len() + 1, Ordering::Release);
+        let own = self.own.take_this(request);
+        let found = own.or_else(|| lanes.fresh.take_out(request));
+        let is_here = found.is_some();
+        found.into_iter().for_each(|request| lanes.urgent.push_back(request));
+        self.publish(&lanes);
+        is_here
+    }
+
+    /// Moves all queued requests that became urgent to the urgent lane, and those of the own lane
+    /// that did not to the fresh one. Returns true if any became urgent.
+    pub fn promote_all(&self) -> bool {
+        if self.len() == 0 {
+            return false;
+        }
+        let mut lanes = self.lock();
+        let before = lanes.urgent.len();
+        // As in `promote`.
+        self.shared.store(lanes.len() + self.own.len(), Ordering::Release);
+        let mut all = self.own.drain();
+        all.extend(lanes.fresh.drain());
+        // Each of the two was in order.
+        all.sort_by_key(|request| request.state().enqueued);
+        all.into_iter().for_each(|request| lanes.push_back(request));
+        self.publish(&lanes);
+        lanes.urgent.len() > before
+    }
+
+    /// Refuses requests of the callers before `first` in [`Caller`] from now on. A request that the
+    /// baton's holder queues at this moment may still be accepted. It runs, and is counted.
+    pub fn open_to(&self, first: Caller) {
+        let _alone = self.lock();
+        self.open_to.store(first as u8, Ordering::Relaxed);
+    }
+
+    /// Refuses all requests from now on, and returns those that are queued: they will not run.
+    pub fn close(&self) -> Vec<WorkRequest> {
+        let mut lanes = self.lock();
+        self.open_to.store(Caller::None as u8, Ordering::Relaxed);
+        let Lanes { urgent, fresh } = &mut *lanes;
+        let mut left: Vec<_> = urgent.drain().chain(fresh.drain()).collect();
+        left.extend(self.own.drain());
+        self.count_left(left.len(), || ());
+        self.publish(&lanes);
+        left
+    }
+
+    /// Returns how many requests were accepted, less those that left by any way but `take`.
+    #[inline]
+    pub fn accepted(&self) -> usize {
+        // First those that have left. Acquire: a caller that finds a request gone from here sees
+        // where else it was counted before.
+        let left = self.left.load(Ordering::Acquire);
+        let accepted = self.accepted.load(Ordering::Acquire).wrapping_add(self.own.queued());
+        accepted.wrapping_sub(left)
+    }
+
+    /// Counts requests that have left the queue and were not taken. They are in another
+    /// scheduler's load once `moved` has returned.
+    fn count_left(&self, requests: usize, moved: impl Fn()) {
+        moved();
+        self.left.fetch_add(requests, Ordering::Release);
+    }
+
+    /// Returns how many requests are queued.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.own.len() + self.shared()
+    }
+
+    #[inline]
+    fn shared(&self) -> usize {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many requests are in the urgent lane.
+    #[inline]
+    pub fn urgent(&self) -> usize {
+        self.urgent.load(Ordering::Relaxed)
+    }
+
+    /// Calls `look` for each queued request. For views. `look` must be short, because threads that
+    /// queue requests wait meanwhile.
+    pub fn each(&self, mut look: impl FnMut(Queued)) {
+        let lanes = self.lock();
+        let shared = lanes.urgent.iter().chain(lanes.fresh.iter()).map(WorkRequest::state);
+        shared.map(Queued::of).for_each(&mut look);
+        self.own.each(look);
+    }
+
+    fn lock(&self) -> ShortGuard<'_, Lanes> {
+        self.lanes.lock()
+    }
+
+    fn publish(&self, lanes: &Lanes) {
+        self.shared.store(lanes.len(), Ordering::Relaxed);
+        self.urgent.store(lanes.urgent.len(), Ordering::Relaxed);
+        self.since[0].store(lanes.urgent.since, Ordering::Relaxed);
+        self.since[1].store(lanes.fresh.since, Ordering::Relaxed);
+    }
+}
+
+impl Lanes {
+    fn len(&self) -> usize {
+        self.urgent.len() + self.fresh.len()
+    }
+
+    fn lane(&mut self, urgent: bool) -> &mut Lane {
+        if urgent { &mut self.urgent } else { &mut self.fresh }
+    }
+
+    fn push_back(&mut self, request: WorkRequest) {
+        let urgent = request.state().is_urgent();
+        self.lane(urgent).push_back(request);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,281 @@
+//! The own lane of a work queue: the requests that a scheduler's own workers have queued.
+//!
+//! Most requests are queued and taken by workers of one scheduler, which need no lock for that. The
+//! lane is a ring of slots. Only the holder of the scheduler's baton puts requests there, at the
+//! *tail*, and it takes the oldest from the *head*. Any thread may take a request from any slot, by
+//! one exchange: an idle peer that steals, a canceller, and a worker that promotes a request.
+//!
+//! ```text
+//!               head                      tail
+//!                |                         |
+//!   ... [    ] [ r5 ] [    ] [ r7 ] [ r8 ] [    ] ...
+//!                        ^
+//!                 r6 was taken from the middle
+//! ```
+//!
+//! *Positions* count on without end; the slot of position p is p modulo the number of slots. A
+//! request stores its position, so it is found without a search.
+//!
+//! **The count is never too small**: the tail is advanced before the request is put into its slot,
+//! and a taken request is counted after its slot is free. So a thread that reads the count after a
+//! fence, as the protocol of scheduler/peers demands, sees every request that was put before the
+//! other thread's fence. The count may be too large for a moment; then a taker finds nothing.
+//!
+//! What this file does not do: it does not order the requests against those of the other lanes, and
+//! refuses none. If its next slot is not free, the caller uses another lane.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use crate::os::atomic::{AtomicU64, AtomicUsize};
+use crate::scheduler::request::{RequestId, RequestSlot, RequestState, UserId, WorkRequest};
+
+/// The number of slots. A power of two.
+#[cfg(not(loom))]
+const SLOTS: u64 = 1024;
+#[cfg(loom)]
+const SLOTS: u64 = 2;
+
+/// The bit that says that a request's position is one in the own lane.
+pub(super) const IN_RING: u64 = 1 << 63;
+
+/// A request in the own lane that a worker is about to wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AwaitedTask {
+    position: u64,
+    id: RequestId,
+}
+
+/// A slot, and copies of what others read of the request in it. They cannot read the request
+/// itself, because it may be taken and end at any time.
+struct Entry {
+    slot: RequestSlot,
+    id: AtomicU64,
+    user: AtomicU64,
+    enqueued: AtomicU64,
+}
+
+/// What a view shows of a queued request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queued {
+    pub id: RequestId,
+    pub user: UserId,
+    pub urgent: bool,
+    /// When it was queued, in ticks.
+    pub enqueued: u64,
+}
+
+impl Queued {
+    /// Returns what a view shows of the request with this state.
+    pub fn of(state: &RequestState) -> Queued {
+        let RequestState { id, user, enqueued, .. } = *state;
+        Queued { id, user, urgent: state.is_urgent(), enqueued }
+    }
+}
+
+/// The own lane.
+pub(super) struct Ring {
+    /// The slots, once a request was queued here.
+    entries: OnceLock<Box<[Entry]>>,
+    /// The position before which every slot is free. Written by the baton's holder only, as are
+    /// the next two.
+    head: AtomicU64,
+    /// The position of the next request.
+    tail: AtomicU64,
+    /// How many requests the baton's holder has taken.
+    taken_here: AtomicU64,
+    /// How many requests were taken by other threads.
+    taken: AtomicUsize,
+}
+
+impl Ring {
+    pub fn new() -> Ring {
+        Ring {
+            entries: OnceLock::new(),
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            taken_here: AtomicU64::new(0),
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    #[cold]
+    fn make() -> Box<[Entry]> {
+        let zero = || AtomicU64::new(0);
+        let entry =
+            |_| Entry { slot: RequestSlot::new(), id: zero(), user: zero(), enqueued: zero() };
+        (0..SLOTS).map(entry).collect()
+    }
+
+    #[inline]
+    fn entry(&self, position: u64) -> Option<&Entry> {
+        Some(&self.entries.get()?[(position & (SLOTS - 1)) as usize])
+    }
+
+    /// Returns how many requests were ever queued here.
+    #[inline]
+    pub fn queued(&self) -> usize {
+        self.tail.load(Ordering::Relaxed) as usize
+    }
+
+    /// Returns how many requests are here, or more.
+    #[inline]
+    pub fn len(&self) -> usize {
+        // The takers are read first. Acquire: with them, the tail of the requests that they took.
+        let taken = self.taken.load(Ordering::Acquire);
+        let here = self.taken_here.load(Ordering::Acquire) as usize;
+        self.queued() - taken - here
+    }
+
+    /// Returns the first position that may have a request. The head is behind if requests were
+    /// taken from the middle only; no position before the last `SLOTS` has a request.
+    #[inline]
+    fn first(&self, tail: u64) -> u64 {
+        self.head.load(Ordering::Relaxed).max(tail.saturating_sub(SLOTS)).min(tail)
+    }
+
+    #[inline]
+    fn find(&self, first: u64, tail: u64) -> Option<(u64, u64)> {
+        (first..tail).find_map(|position| {
+            let entry = self.entry(position).filter(|entry| !entry.slot.is_free())?;
+            Some((position, entry.enqueued.load(Ordering::Relaxed)))
+        })
+    }
+}
+
+/// What only the baton's holder calls.
+impl Ring {
+    /// Queues a request, or returns it if its slot is not free.
+    #[inline]
+    pub fn push(&self, request: WorkRequest) -> Result<(), WorkRequest> {
+        let entries = self.entries.get_or_init(Ring::make);
+        let position = self.tail.load(Ordering::Relaxed);
+        let entry = &entries[(position & (SLOTS - 1)) as usize];
+        if !entry.slot.is_free() {
+            return Err(request);
+        }
+        let state = request.state();
+        state.position.store(IN_RING | position, Ordering::Relaxed);
+        // Release, and in this order: for `Entry::read`.
+        entry.user.store(state.user, Ordering::Release);
+        entry.enqueued.store(state.enqueued, Ordering::Release);
+        entry.id.store(state.id, Ordering::Release);
+        self.tail.store(position + 1, Ordering::Release);
+        entry.slot.put(request);
+        Ok(())
+    }
+
+    /// Takes the oldest request.
+    #[inline]
+    pub fn take(&self) -> Option<WorkRequest> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let mut position = self.first(tail);
+        let mut taken = None;
+        while position < tail && taken.is_none() {
+            taken = self.entry(position).and_then(|entry| entry.slot.take());
+            position += 1;
+        }
+        self.head.store(position, Ordering::Relaxed);
+        self.count_here(taken.is_some());
+        taken
+    }
+
+    /// Returns when the oldest request was queued.
+    #[inline]
+    pub fn front(&self) -> Option<u64> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let first = self.first(tail);
+        let front = self.find(first, tail);
+        self.head.store(front.map_or(tail, |(position, _)| position), Ordering::Relaxed);
+        front.map(|(_, enqueued)| enqueued)
+    }
+
+    /// Takes a request that `awaited` has found, if it is still here.
+    #[inline]
+    pub fn take_awaited(&self, awaited: AwaitedTask) -> Option<WorkRequest> {
+        let entry = self.entry(awaited.position)?;
+        // Only the caller puts requests here, so if this is the request, no other replaces it.
+        let same = entry.id.load(Ordering::Relaxed) == awaited.id;
+        let taken = if same { entry.slot.take() } else { None };
+        self.count_here(taken.is_some());
+        taken
+    }
+
+    fn count_here(&self, taken: bool) {
+        let now = self.taken_here.load(Ordering::Relaxed) + u64::from(taken);
+        self.taken_here.store(now, Ordering::Release);
+    }
+
+    /// Returns where this request is, if it is here now. It may be taken at any time.
+    #[inline]
+    pub fn find_awaited(&self, request: &RequestState) -> Option<AwaitedTask> {
+        let position = request.position.load(Ordering::Relaxed);
+        let entry = self.entry(position & !IN_RING).filter(|_| position & IN_RING != 0)?;
+        let id = request.id;
+        let here = entry.id.load(Ordering::Relaxed) == id && !entry.slot.is_free();
+        here.then_some(AwaitedTask { position: position & !IN_RING, id })
+    }
+}
+
+/// What any thread may call.
+impl Ring {
+    /// Returns when the oldest request was queued.
+    pub fn front_seen(&self) -> Option<u64> {
+        let tail = self.tail.load(Ordering::Acquire);
+        self.find(self.first(tail), tail).map(|(_, enqueued)| enqueued)
+    }
+
+    /// Takes this request, if it is here.
+    pub fn take_this(&self, request: &RequestState) -> Option<WorkRequest> {
+        let position = request.position.load(Ordering::Relaxed);
+        let entry = self.entry(position & !IN_RING).filter(|_| position & IN_RING != 0)?;
+        let taken = entry.slot.take_this(request);
+        self.count(taken.is_some());
+        taken
+    }
+
+    /// Takes the oldest request for another scheduler. `moved` is called before the count changes.
+    pub fn take_for_another(&self, moved: impl FnOnce()) -> Option<WorkRequest> {
+        let tail = self.tail.load(Ordering::Acquire);
+        let mut entries = (self.first(tail)..tail).filter_map(|position| self.entry(position));
+        let taken = entries.find_map(|entry| entry.slot.take())?;
+        moved();
+        self.count(true);
+        Some(taken)
+    }
+
+    fn count(&self, taken: bool) {
+        if taken {
+            self.taken.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Takes all requests, the oldest first.
+    pub fn drain(&self) -> Vec<WorkRequest> {
+        std::iter::from_fn(|| self.take_for_another(|| ())).collect()
+    }
+
+    /// Calls `look` for each request, the oldest first.
+    pub fn each(&self, mut look: impl FnMut(Queued)) {
+        let tail = self.tail.load(Ordering::Acquire);
+        let entries = (self.first(tail)..tail).filter_map(|position| self.entry(position));
+        entries.filter_map(Entry::read).for_each(&mut look);
+    }
+}
+
+impl Entry {
+    /// Returns what a view shows of the request here. Returns None if there is none, or if it was
+    /// replaced meanwhile.
+    fn read(&self) -> Option<Queued> {
+        if self.slot.is_free() {
+            return None;
+        }
+        let [id, user, enqueued] =
+            [&self.id, &self.user, &self.enqueued].map(|field| field.load(Ordering::Acquire));
+        // A request that replaces this one is written while the slot is free: first the other
+        // fields, then the number, then the slot. So if a field was already that of the next
+        // request, the slot is free now, or the number has changed.
+        let same = !self.slot.is_free() && self.id.load(Ordering::Relaxed) == id;
+        same.then_some(Queued { id, user, urgent: false, enqueued })
+    }
+}

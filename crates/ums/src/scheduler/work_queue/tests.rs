@@ -1,0 +1,265 @@
+//! Tests of the work queue: order, bound, removal from the middle, the times of the first requests,
+//! and the own lane.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::lane::PLACES_KEPT;
+use super::*;
+use crate::scheduler::request::{RequestRef, RequestState, make};
+
+fn request(user: u64, urgent: bool) -> WorkRequest {
+    make(RequestState::new(user, urgent), || ()).0
+}
+
+/// A request, and a reference that stays when it is queued.
+fn known(user: u64) -> (WorkRequest, RequestRef) {
+    let (request, result) = make(RequestState::new(user, false), || ());
+    (request, result.request())
+}
+
+fn users(queue: &WorkQueue) -> Vec<u64> {
+    std::iter::from_fn(|| queue.take(true).or_else(|| queue.take(false)))
+        .map(|r| r.state().user)
+        .collect()
+}
+
+/// What a queue should contain: when each request was queued, in the order of service.
+#[derive(Default)]
+struct Expected {
+    urgent: Vec<u64>,
+    others: Vec<u64>,
+}
+
+impl Expected {
+    fn forget(&mut self, request: u64) {
+        self.urgent.retain(|queued| *queued != request);
+        self.others.retain(|queued| *queued != request);
+    }
+
+    fn promote(&mut self, request: u64) -> bool {
+        let found = self.others.contains(&request);
+        if found {
+            self.forget(request);
+            self.urgent.push(request);
+        }
+        found
+    }
+
+    fn agrees_with(&self, queue: &WorkQueue, step: u64) {
+        let firsts = [self.urgent.first().copied(), self.others.first().copied()];
+        assert_eq!((queue.fronts(), queue.fronts_seen()), (firsts, firsts), "after step {step}");
+        let lengths = (self.urgent.len(), self.urgent.len() + self.others.len());
+        assert_eq!((queue.urgent(), queue.len()), lengths, "after step {step}");
+    }
+
+    fn first(&mut self, urgent: bool) -> Option<u64> {
+        let lane = if urgent { &mut self.urgent } else { &mut self.others };
+        (!lane.is_empty()).then(|| lane.remove(0))
+    }
+}
+
+/// Each request is queued at the time that is the number of its step.
+fn of(request: Option<WorkRequest>) -> Option<u64> {
+    request.map(|request| request.state().enqueued)
+}
+
+/// Queues a request at the time `step`, in one of two ways.
+fn queue_at(queue: &WorkQueue, step: u64, urgent: bool, own: bool) -> (RequestRef, bool) {
+    let mut state = RequestState::new(step, urgent);
+    state.enqueued = step;
+    let (new, result) = make(state, || ());
+    let by = Caller::Request;
+    let queued = if own { queue.push_own(new, by) } else { queue.push(new, by) };
+    (result.request(), queued.is_ok())
+}
+
+#[test]
+fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
+    // The bound is larger than the own lane, so that both lanes are used.
+    let (queue, mut expected) = (WorkQueue::new(3000), Expected::default());
+    let mut random = 1u64;
+    let mut all: Vec<RequestRef> = Vec::new();
+    let mut left = 0;
+    for step in 0..40_000u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(step);
+        // One of the last requests, because most of the older ones have left.
+        let back = (random >> 20) as usize % all.len().clamp(1, 4000);
+        let old = all.iter().rev().nth(back).cloned();
+        let old = old.as_ref().map(RequestRef::state);
+        // The queue first grows, and then shrinks.
+        let kinds = if step / 5_000 % 2 == 0 { 24 } else { 9 };
+        match (random >> 40) % kinds {
+            0 => {
+                let urgent = random >> 59 == 0;
+                assert_eq!(of(queue.take(urgent)), expected.first(urgent), "step {step}");
+            }
+            1 | 2 => assert_eq!(of(queue.take(false)), expected.first(false), "step {step}"),
+            3 => {
+                let found = old.and_then(|old| of(queue.remove(old)));
+                found.into_iter().for_each(|found| expected.forget(found));
+                left += usize::from(found.is_some());
+            }
+            4 => {
+                let found = old.map(|old| (queue.promote(old), expected.promote(old.enqueued)));
+                assert!(found.is_none_or(|(promoted, should)| promoted == should), "step {step}");
+            }
+            5 => {
+                let found = old.and_then(|old| queue.find_awaited(old));
+                let taken = of(found.and_then(|found| queue.take_awaited(found)));
+                assert!(taken.is_none() || taken == old.map(|old| old.enqueued), "step {step}");
+                taken.into_iter().for_each(|taken| expected.forget(taken));
+            }
+            6 => {
+                let taken = of(queue.take_for_another(|| ()));
+                assert_eq!(taken.is_some(), queue.len() + usize::from(taken.is_some()) > 0);
+                taken.into_iter().for_each(|taken| expected.forget(taken));
+                left += usize::from(taken.is_some());
+            }
+            _ => {
+                let (urgent, before) = (random >> 58 == 0, queue.len());
+                let (request, queued) = queue_at(&queue, step, urgent, random >> 55 & 3 != 0);
+                assert_eq!(queued, urgent || before < 3000, "step {step}");
+                let lane = if urgent { &mut expected.urgent } else { &mut expected.others };
+                lane.extend(queued.then_some(step));
+                all.push(request);
+            }
+        }
+        expected.agrees_with(&queue, step);
+    }
+    let mut seen = Vec::new();
+    queue.each(|request| seen.push(request.enqueued));
+    assert_eq!(seen.len(), queue.len());
+    let accepted = queue.accepted();
+    left += queue.close().len();
+    assert_eq!((queue.len(), accepted - queue.accepted()), (0, seen.len()));
+    assert!(left > 1000 && all.len() > 15_000, "{left} left, {} were queued", all.len());
+}
+
+#[test]
+fn requests_of_a_scope_become_urgent_in_order_wherever_they_are() {
+    let queue = WorkQueue::new(10);
+    let flag = Arc::new(AtomicBool::new(false));
+    for user in 0..6 {
+        let mut state = RequestState::new(user, false);
+        state.enqueued = user;
+        state.with_scope = (user % 2 == 0).then(|| flag.clone());
+        let new = make(state, || ()).0;
+        let by = Caller::Request;
+        let queued = if user < 4 { queue.push_own(new, by) } else { queue.push(new, by) };
+        assert!(queued.is_ok());
+    }
+    assert!(!queue.promote_all());
+    flag.store(true, Ordering::Relaxed);
+    assert!(queue.promote_all() && !queue.promote_all());
+    assert_eq!((queue.urgent(), queue.len()), (3, 6));
+    assert_eq!(users(&queue), [0, 2, 4, 1, 3, 5]);
+}
+
+#[test]
+fn a_view_shows_each_request_once_while_others_queue_and_take() {
+    let queue = Arc::new(WorkQueue::new(10_000));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for step in 1..300_000 {
+                let mut state = RequestState::new(step, false);
+                state.enqueued = step;
+                let _ = queue.push_own(make(state, || ()).0, Caller::Request);
+                if step % 3 > 0 || queue.len() > 500 {
+                    drop(queue.take(false));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop(queue.take_for_another(|| ()));
+            }
+        });
+        while !stop.load(Ordering::Relaxed) {
+            queue.each(|seen| assert_eq!(seen.user, seen.enqueued, "halves of two requests"));
+        }
+    });
+}
+
+#[test]
+fn requests_are_served_first_in_first_out_u29() {
+    let queue = WorkQueue::new(10);
+    (1..=4).for_each(|u| assert!(queue.push(request(u, false), Caller::Request).is_ok()));
+    assert_eq!(users(&queue), [1, 2, 3, 4]);
+}
+
+#[test]
+fn requests_of_holders_are_served_first_and_past_the_bound_b12() {
+    let queue = WorkQueue::new(2);
+    (1..=2).for_each(|u| assert!(queue.push(request(u, false), Caller::Request).is_ok()));
+    assert!(queue.push(request(9, true), Caller::Request).is_ok());
+    assert_eq!(queue.urgent(), 1);
+    assert_eq!(users(&queue), [9, 1, 2]);
+}
+
+#[test]
+fn a_full_queue_says_how_full_it_is_g2_b19() {
+    let queue = WorkQueue::new(1);
+    assert!(queue.push(request(1, false), Caller::Request).is_ok());
+    let refused =
+        queue.push(request(2, false), Caller::Request).err().map(|(e, r)| (e, r.state().user));
+    assert_eq!(refused, Some((EnqueueError::QueueFull(1), 2)));
+    assert_eq!(queue.close().len(), 1);
+    let closed = queue.push(request(3, true), Caller::Request).err().map(|(e, _)| e);
+    assert_eq!(closed, Some(EnqueueError::ShuttingDown));
+}
+
+#[test]
+fn an_awaited_request_is_promoted_g11() {
+    let queue = WorkQueue::new(10);
+    let (new, awaited) = known(2);
+    assert!(queue.push(request(1, false), Caller::Request).is_ok());
+    assert!(queue.push(new, Caller::Request).is_ok());
+    assert!(queue.promote(awaited.state()));
+    assert!(!queue.promote(awaited.state()));
+    assert!(queue.fronts()[0].is_some(), "it may have a reserve worker");
+    assert_eq!(users(&queue), [2, 1]);
+}
+
+#[test]
+fn a_request_that_leaves_from_the_middle_keeps_the_order_of_the_others_u29() {
+    let queue = WorkQueue::new(10);
+    let push = |queue: &WorkQueue, user| {
+        let (new, state) = known(user);
+        assert!(queue.push(new, Caller::Request).is_ok());
+        state
+    };
+    let all: Vec<_> = (0..6).map(|user| push(&queue, user)).collect();
+    assert!(queue.remove(all[2].state()).is_some());
+    assert!(queue.remove(all[2].state()).is_none());
+    assert!(queue.remove(all[0].state()).is_some());
+    assert_eq!(queue.len(), 4);
+    assert_eq!(queue.take(false).map(|r| r.state().user), Some(1));
+    // The first place of `queue` is that of request 3 now. A request of another queue that has
+    // a place number that exists in `queue`, too, is not found there.
+    let other = WorkQueue::new(10);
+    (0..4).for_each(|user| drop(push(&other, user)));
+    let stranger = push(&other, 9);
+    assert!(queue.remove(stranger.state()).is_none());
+    assert!(queue.promote(all[4].state()));
+    assert_eq!(users(&queue), [4, 3, 5]);
+    assert!(queue.remove(all[5].state()).is_none());
+}
+
+#[test]
+fn a_request_that_stays_at_the_front_keeps_no_empty_places_behind_it_g2() {
+    let queue = WorkQueue::new(10);
+    assert!(queue.push(request(1, false), Caller::Request).is_ok());
+    for user in 2..10_000 {
+        let (new, leaves) = known(user);
+        assert!(queue.push(new, Caller::Request).is_ok());
+        assert!(queue.remove(leaves.state()).is_some());
+    }
+    let (new, last) = known(10_000);
+    assert!(queue.push(new, Caller::Request).is_ok());
+    assert!(queue.lock().fresh.places.len() <= PLACES_KEPT + 3);
+    assert!(queue.promote(last.state()), "it is found in its new place");
+    assert_eq!(users(&queue), [10_000, 1]);
+}
