@@ -10,6 +10,7 @@ import os
 import signal
 import statistics
 import sys
+import time
 from pathlib import Path
 
 PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 9, 12, 17, 0x4206, 0x4207
@@ -35,24 +36,42 @@ def thread_of(pid, name):
     sys.exit(f"steps.py: process {pid} has no thread {name!r}")
 
 
-def walk(thread):
-    """Single-steps a thread: yields its registers before each instruction, until the caller stops."""
+def is_asleep(thread):
+    """Returns whether the thread sleeps in a system call. A thread that the debugger has stopped does not."""
+    return Path(f"/proc/{thread}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+
+
+def walk(thread, may_sleep=lambda registers: False):
+    """Single-steps a thread: yields its registers before each instruction, until the caller stops.
+
+    It also yields None, again and again, while the thread sleeps in an instruction of which `may_sleep` is true."""
     registers = (ctypes.c_ulonglong * 27)()
     ptrace(PTRACE_SEIZE, thread)
     ptrace(PTRACE_INTERRUPT, thread)
     os.waitpid(thread, WALL)
-    pending = 0
+    pending, stopped = 0, True
     try:
         while True:
             ptrace(PTRACE_GETREGS, thread, ctypes.addressof(registers))
             yield registers
+            polls = os.WNOHANG if may_sleep(registers) else 0
             ptrace(PTRACE_SINGLESTEP, thread, pending)
-            _, status = os.waitpid(thread, WALL)
+            stopped = False
+            found, status = os.waitpid(thread, WALL | polls)
+            while not found:
+                if is_asleep(thread):
+                    yield None
+                    time.sleep(0.0005)
+                found, status = os.waitpid(thread, WALL | os.WNOHANG)
             if not os.WIFSTOPPED(status):
                 sys.exit("steps.py: the thread has ended")
-            stopped = os.WSTOPSIG(status)
-            pending = 0 if stopped == signal.SIGTRAP else stopped
+            stopped = True
+            signalled = os.WSTOPSIG(status)
+            pending = 0 if signalled == signal.SIGTRAP else signalled
     finally:
+        if not stopped:
+            ptrace(PTRACE_INTERRUPT, thread)
+            os.waitpid(thread, WALL)
         ptrace(PTRACE_DETACH, thread)
 
 

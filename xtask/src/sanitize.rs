@@ -2,17 +2,18 @@
 //! `cargo run -p xtask -- sanitize address|thread|valgrind`.
 //!
 //! ```text
-//!   address    AddressSanitizer: each switch of a fiber is reported to it; a context needs no
-//!              report
-//!   thread     ThreadSanitizer: a fiber is a thread to it, and a context reports what its switches
-//!              order. The standard library is built with it too, which needs the component
-//!              rust-src
-//!   valgrind   memcheck over the fibers, whose stacks are registered with it
+//!   address    AddressSanitizer. Each switch between fibers is reported to it; switches between
+//!              own contexts need no report
+//!   thread     ThreadSanitizer. Each fiber is reported to it as a thread, and each switch between
+//!              own contexts as an ordering: what was done before the switch happens before what
+//!              is done after it. The standard library is built with the sanitizer, too, which
+//!              needs the component rust-src
+//!   valgrind   memcheck, for the fibers only. Their stacks are registered with it
 //! ```
 //!
 //! Sanitizers are not stable in Rust, so `RUSTC_BOOTSTRAP=1` makes the compiler accept them. Each
-//! tool builds into a folder of its own below `target`. The tests that a run leaves out are listed
-//! with the run, with the reasons.
+//! tool builds into a folder of its own below `target`. Each run lists the tests that it leaves
+//! out, and why.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,7 +127,7 @@ const TOOLS: &[Tool] = &[
 /// Runs everything that works under this tool.
 ///
 /// # Errors
-/// A sentence that says what failed.
+/// A message that says what failed.
 pub fn run(root: &Path, name: &str) -> Result<(), String> {
     let tool = TOOLS.iter().find(|tool| tool.name == name);
     let tool = tool.ok_or("the tools are address, thread and valgrind")?;
