@@ -15,7 +15,7 @@ use super::meter::{BenchArgs, Lines, Ran, Stop};
 use super::setup::Setup;
 
 /// Long enough that the scheduler sleeps in the kernel, even if it is single-stepped.
-const SLEEP: Duration = Duration::from_millis(100);
+const SLEEP: Duration = Duration::from_millis(300);
 /// Longer than any run.
 const LIMIT: Duration = Duration::from_secs(3600);
 const BLOCK: u64 = 4096;
