@@ -29,8 +29,8 @@ pub const RECEIVE_MAX: usize = 2048;
 pub const CURRENT: u64 = u64::MAX;
 
 /// One operation. Descriptors of sockets and pipes are in non-blocking mode, and stay open until
-/// the operation has completed. If one is closed early, the operation fails with `-EBADF`, or does
-/// not complete until it is cancelled.
+/// the operation has completed. If one is closed early, the operation fails with `-EBADF`, does not
+/// complete until it is cancelled, or is carried out on the file that has the number by then.
 ///
 /// The result is that of the system call of the same name: the byte count, the new descriptor or 0,
 /// or `-errno`. The result of a poll is a mask of `poll(2)` events. `MSG_NOSIGNAL` is always

@@ -251,9 +251,14 @@ impl Client {
     /// Puts the client's next read on the I/O list of the scheduler that the caller runs on. If the
     /// session has left input unread, it gets another request instead.
     fn arm(self: &Arc<Self>, span: Option<Duration>) {
-        if self.ahead.lock().has_news() {
+        let mut ahead = self.ahead.lock();
+        if ahead.has_news() {
+            // What the system has may change before that request.
+            ahead.forget_nothing();
+            drop(ahead);
             return self.enqueue(Why::Readable);
         }
+        drop(ahead);
         let scheduler = here().expect("a read is armed by a worker");
         if self.user.is_holding() {
             scheduler.with(|core| core.expect_holder(scheduler.options.holder_spin_ns));
@@ -289,7 +294,7 @@ impl Client {
     /// The completion routine of the pending read.
     fn input(self: &Arc<Self>, result: i32, bytes: Vec<u8>) {
         self.ahead.lock().put(result, bytes);
-        // If the poll completed immediately, this runs inside `arm`. `arm` then holds the lock and
+        // If the receive completed immediately, this runs inside `arm`. `arm` then holds the lock and
         // has recorded nothing yet.
         if let Some(mut armed) = self.armed.try_lock() {
             armed.at = None;

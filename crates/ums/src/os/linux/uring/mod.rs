@@ -211,18 +211,22 @@ impl UringDriver {
 
     /// Queues an entry. Enters the kernel only if the queue is full.
     fn push(&mut self, entry: Entry) {
-        self.notice_work();
-        self.queued += 1;
-        if self.backlog.is_empty() {
-            if self.push_now(&entry) {
-                return;
-            }
-            self.enter(0, None);
-            if self.backlog.is_empty() && self.push_now(&entry) {
-                return;
-            }
+        if !self.backlog.is_empty() || !self.push_now(&entry) {
+            self.push_when_full(entry);
         }
-        self.backlog.push_back(entry);
+        // Counted only now: entering the kernel counts what is queued anew.
+        self.queued += 1;
+        self.notice_work();
+    }
+
+    #[cold]
+    fn push_when_full(&mut self, entry: Entry) {
+        if self.backlog.is_empty() {
+            self.enter(0, None);
+        }
+        if !self.backlog.is_empty() || !self.push_now(&entry) {
+            self.backlog.push_back(entry);
+        }
     }
 
     /// Notes since when there is work for the kernel.
@@ -435,8 +439,8 @@ impl UringDriver {
                 };
                 flight.polling = false;
             } else if result == -libc::ENOBUFS {
-                // Another receive of the same batch has taken the last buffer. All have been given
-                // back by now.
+                // Other receives of the same batch have taken the last buffers. `drain` gives all
+                // of them back before this entry is flushed.
                 result = -libc::EINTR;
             }
         }

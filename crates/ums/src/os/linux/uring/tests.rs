@@ -225,6 +225,24 @@ fn entries_and_deferred_completions_wait_for_a_bounded_number_of_looks() {
     wait_until_empty(&mut ring);
 }
 
+#[test]
+fn an_entry_that_comes_when_the_queue_is_full_is_flushed_without_a_wait() {
+    let Some((mut ring, reader, writer)) = ring() else { return };
+    let mut out = Vec::new();
+    ring.wait(Some(0), &mut out);
+    rustix::io::write(&writer, b"x").unwrap();
+    let count = ring.ring.submission().capacity() as u64 + 1;
+    for token in 0..count {
+        let _ = ring.submit(token, LiveOp::poll(reader.as_raw_fd(), crate::os::driver::Side::In));
+    }
+    for _ in 0..10 * PATIENCE {
+        if ring.ready() {
+            ring.reap(&mut out);
+        }
+    }
+    assert_eq!((out.len() as u64, ring.pending()), (count, 0));
+}
+
 fn wait_until_empty(ring: &mut UringDriver) {
     let mut out = Vec::new();
     while ring.pending() > 0 {
