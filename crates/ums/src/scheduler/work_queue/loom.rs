@@ -100,3 +100,26 @@ fn loom_of_a_promotion_the_queue_is_never_empty_meanwhile() {
         queue.take(true).into_iter().for_each(|request| drop(request.abandon()));
     });
 }
+
+#[test]
+fn loom_of_a_move_to_the_stale_lane_the_queue_is_never_empty_meanwhile() {
+    model(|| {
+        let queue = Arc::new(WorkQueue::new(10));
+        let push = |user| {
+            let (new, known) = make(RequestState::new(user, false), || ());
+            assert!(queue.push_own(new, Caller::Request).is_ok());
+            known
+        };
+        let old = push(1);
+        // The lane has two slots. The next request takes the second, the one after it the first.
+        let young = push(2);
+        let sleeper = queue.clone();
+        let sleeper = ::loom::thread::spawn(move || sleeper.len() > 0);
+        let found = queue.find_awaited(young.state()).expect("it was just queued");
+        queue.take_awaited(found).into_iter().for_each(|request| drop(request.abandon()));
+        push(3);
+        assert!(sleeper.join().unwrap(), "a sleeper would miss the first request");
+        assert!(!old.state().is_done() && queue.take(false).is_some_and(|r| r.state().user == 1));
+        std::iter::from_fn(|| queue.take(false)).for_each(|request| drop(request.abandon()));
+    });
+}

@@ -1,15 +1,18 @@
 //! The work queue: one scheduler's requests that have no worker yet.
 //!
-//! The queue is first in, first out. It has three lanes:
+//! The queue is first in, first out. It has four lanes:
 //!
 //! | lane | requests | access |
 //! |---|---|---|
 //! | own | queued by workers of this scheduler | without a lock (`ring`) |
-//! | fresh | queued by others, and those that do not fit into the own lane | the lock |
+//! | stale | from the own lane, where younger ones need their slots | the lock |
+//! | fresh | queued by others | the lock |
 //! | urgent | of users that hold a resource, and those that a worker waits for | the lock |
 //!
-//! The urgent lane is served first (rule 7). Of the other two, the lane whose first request was
-//! queued earlier is served first, so together they are one row. Any thread may queue a request,
+//! The urgent lane is served first (rule 7). Of the other three, the lane whose first request was
+//! queued earlier is served first, so together they are one row. A request of the stale lane was
+//! queued before all of the own lane. Joined children leave the own lane from its young end, so old
+//! requests may stay there while a thousand younger ones pass. Any thread may queue a request,
 //! and an idle scheduler can take requests from another whose worker does not yield (rule 3), from
 //! each lane. The number of requests can be read without the lock, so an empty queue costs a turn a
 //! few loads.
@@ -43,7 +46,8 @@ pub(crate) struct WorkQueue {
     accepted: AtomicUsize,
     /// How many accepted requests have left the queue by any way but `take`.
     left: AtomicUsize,
-    /// The time at which the first request of each shared lane was queued, copied for `fronts`.
+    /// The time at which the first urgent request was queued, and the first of the other shared
+    /// lanes, copied for `fronts`.
     since: [AtomicU64; 2],
     /// The queue refuses requests of callers that come before this one in [`Caller`].
     open_to: AtomicU8,
@@ -53,6 +57,7 @@ pub(crate) struct WorkQueue {
 #[derive(Default)]
 struct Lanes {
     urgent: Lane,
+    stale: Lane,
     fresh: Lane,
 }
 
@@ -85,11 +90,24 @@ impl WorkQueue {
         if shared || self.refuses(by) || self.len() >= self.bound {
             return self.push(request, by);
         }
+        if self.own.is_next_taken() {
+            self.make_room();
+        }
         self.own.push(request).or_else(|request| self.push(request, by))
     }
 
+    /// Moves the request that is in the way of the next one to the stale lane.
+    #[cold]
+    fn make_room(&self) {
+        let mut lanes = self.lock();
+        // As in `promote`.
+        self.shared.store(lanes.len() + 1, Ordering::Release);
+        self.own.take_next_slot().into_iter().for_each(|old| lanes.stale.push_back(old));
+        self.publish(&lanes);
+    }
+
     /// Takes the first request of the urgent lane if `urgent` is true, or else the one of the other
-    /// two lanes that was queued first.
+    /// lanes that was queued first.
     #[inline]
     pub fn take(&self, urgent: bool) -> Option<WorkRequest> {
         if !urgent && self.own.front().is_some_and(|own| own <= self.since_of(1)) {
@@ -102,13 +120,12 @@ impl WorkQueue {
 
     fn take_shared(&self, urgent: bool) -> Option<WorkRequest> {
         let mut lanes = self.lock();
-        let Lanes { urgent: holders, fresh } = &mut *lanes;
-        let next = if urgent { holders } else { fresh }.pop_front();
+        let next = if urgent { &mut lanes.urgent } else { lanes.older() }.pop_front();
         self.publish(&lanes);
         next
     }
 
-    /// Returns when the first request was queued: of the urgent lane, and of the other two. A
+    /// Returns when the first request was queued: of the urgent lane, and of the others. A
     /// request that was promoted is in the urgent lane. The answer may be stale, and is only a
     /// hint.
     #[inline]
@@ -192,15 +209,18 @@ impl WorkQueue {
     /// urgent one if there is any. Calls `moved` before the request leaves this queue's count.
     pub fn take_for_another(&self, moved: impl Fn()) -> Option<WorkRequest> {
         let urgent = if self.urgent() > 0 { self.take_unbound(&moved) } else { None };
+        let shared = || if self.shared() > 0 { self.take_unbound(&moved) } else { None };
         let own = || self.own.take_for_another(|| self.count_left(1, &moved));
-        let fresh = || if self.shared() > 0 { self.take_unbound(&moved) } else { None };
-        urgent.or_else(own).or_else(fresh)
+        let shared_first = || self.own.front_seen().is_none_or(|own| self.since_of(1) < own);
+        urgent
+            .or_else(|| if shared_first() { shared().or_else(own) } else { own().or_else(shared) })
     }
 
     fn take_unbound(&self, moved: impl Fn()) -> Option<WorkRequest> {
         let mut lanes = self.lock();
-        let Lanes { urgent, fresh } = &mut *lanes;
-        let found = [urgent, fresh].into_iter().find_map(|lane| lane.take_first(|r| !r.bound))?;
+        let Lanes { urgent, stale, fresh } = &mut *lanes;
+        let all = [urgent, stale, fresh];
+        let found = all.into_iter().find_map(|lane| lane.take_first(|r| !r.bound))?;
         self.count_left(1, moved);
         self.publish(&lanes);
         Some(found)
@@ -227,8 +247,9 @@ impl WorkQueue {
     pub fn remove(&self, request: &RequestState) -> Option<WorkRequest> {
         let found = self.own.take_this(request).or_else(|| {
             let mut lanes = self.lock();
-            let Lanes { urgent, fresh } = &mut *lanes;
-            let found = [fresh, urgent].into_iter().find_map(|lane| lane.take_out(request));
+            let Lanes { urgent, stale, fresh } = &mut *lanes;
+            let all = [fresh, stale, urgent];
+            let found = all.into_iter().find_map(|lane| lane.take_out(request));
             self.publish(&lanes);
             found
         })?;
@@ -263,14 +284,15 @@ impl WorkQueue {
         self.shared.store(lanes.len() + 1, Ordering::Release);
         let own = self.own.take_this(request);
         let found = own.or_else(|| lanes.fresh.take_out(request));
+        let found = found.or_else(|| lanes.stale.take_out(request));
         let is_here = found.is_some();
         found.into_iter().for_each(|request| lanes.urgent.push_back(request));
         self.publish(&lanes);
         is_here
     }
 
-    /// Moves all queued requests that became urgent to the urgent lane, and those of the own lane
-    /// that did not to the fresh one. Returns true if any became urgent.
+    /// Moves all queued requests that became urgent to the urgent lane, and the others to the fresh
+    /// one. Returns true if any became urgent.
     pub fn promote_all(&self) -> bool {
         if self.len() == 0 {
             return false;
@@ -281,7 +303,8 @@ impl WorkQueue {
         self.shared.store(lanes.len() + self.own.len(), Ordering::Release);
         let mut all = self.own.drain();
         all.extend(lanes.fresh.drain());
-        // Each of the two was in order.
+        all.extend(lanes.stale.drain());
+        // Each of the three was in order.
         all.sort_by_key(|request| request.state().enqueued);
         all.into_iter().for_each(|request| lanes.push_back(request));
         self.publish(&lanes);
@@ -299,8 +322,8 @@ impl WorkQueue {
     pub fn close(&self) -> Vec<WorkRequest> {
         let mut lanes = self.lock();
         self.open_to.store(Caller::None as u8, Ordering::Relaxed);
-        let Lanes { urgent, fresh } = &mut *lanes;
-        let mut left: Vec<_> = urgent.drain().chain(fresh.drain()).collect();
+        let Lanes { urgent, stale, fresh } = &mut *lanes;
+        let mut left: Vec<_> = urgent.drain().chain(stale.drain()).chain(fresh.drain()).collect();
         left.extend(self.own.drain());
         self.count_left(left.len(), || ());
         self.publish(&lanes);
@@ -345,8 +368,8 @@ impl WorkQueue {
     /// queue requests wait meanwhile.
     pub fn each(&self, mut look: impl FnMut(Queued)) {
         let lanes = self.lock();
-        let shared = lanes.urgent.iter().chain(lanes.fresh.iter()).map(WorkRequest::state);
-        shared.map(Queued::of).for_each(&mut look);
+        let shared = [&lanes.urgent, &lanes.stale, &lanes.fresh].into_iter().flat_map(Lane::iter);
+        shared.map(WorkRequest::state).map(Queued::of).for_each(&mut look);
         self.own.each(look);
     }
 
@@ -358,13 +381,19 @@ impl WorkQueue {
         self.shared.store(lanes.len(), Ordering::Relaxed);
         self.urgent.store(lanes.urgent.len(), Ordering::Relaxed);
         self.since[0].store(lanes.urgent.since, Ordering::Relaxed);
-        self.since[1].store(lanes.fresh.since, Ordering::Relaxed);
+        let other = lanes.fresh.since.min(lanes.stale.since);
+        self.since[1].store(other, Ordering::Relaxed);
     }
 }
 
 impl Lanes {
     fn len(&self) -> usize {
-        self.urgent.len() + self.fresh.len()
+        self.urgent.len() + self.stale.len() + self.fresh.len()
+    }
+
+    /// Returns the stale lane or the fresh one: that whose first request was queued earlier.
+    fn older(&mut self) -> &mut Lane {
+        if self.stale.since < self.fresh.since { &mut self.stale } else { &mut self.fresh }
     }
 
     fn lane(&mut self, urgent: bool) -> &mut Lane {

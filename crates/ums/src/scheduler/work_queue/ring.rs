@@ -21,8 +21,8 @@
 //! fence, as the protocol of scheduler/peers demands, sees every request that was put before the
 //! other thread's fence. The count may be too large for a moment; then a taker finds nothing.
 //!
-//! What this file does not do: it does not order the requests against those of the other lanes, and
-//! refuses none. If its next slot is not free, the caller uses another lane.
+//! What this file does not do: it does not order the requests against those of the other lanes. If
+//! its next slot is not free, the caller moves the request there to another lane.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -145,6 +145,19 @@ impl Ring {
 
 /// What only the baton's holder calls.
 impl Ring {
+    /// Returns whether a request is in the slot of the next one. It is the oldest here.
+    #[inline]
+    pub fn is_next_taken(&self) -> bool {
+        self.entry(self.queued() as u64).is_some_and(|entry| !entry.slot.is_free())
+    }
+
+    /// Takes the request that is in the slot of the next one.
+    pub fn take_next_slot(&self) -> Option<WorkRequest> {
+        let taken = self.entry(self.queued() as u64)?.slot.take();
+        self.count_here(taken.is_some());
+        taken
+    }
+
     /// Queues a request, or returns it if its slot is not free.
     #[inline]
     pub fn push(&self, request: WorkRequest) -> Result<(), WorkRequest> {

@@ -76,7 +76,7 @@ fn queue_at(queue: &WorkQueue, step: u64, urgent: bool, own: bool) -> (RequestRe
 
 #[test]
 fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
-    // The bound is larger than the own lane, so that both lanes are used.
+    // The bound is larger than the own lane, so that all lanes are used.
     let (queue, mut expected) = (WorkQueue::new(3000), Expected::default());
     let mut random = 1u64;
     let mut all: Vec<RequestRef> = Vec::new();
@@ -262,4 +262,20 @@ fn a_request_that_stays_at_the_front_keeps_no_empty_places_behind_it_g2() {
     assert!(queue.lock().fresh.places.len() <= PLACES_KEPT + 3);
     assert!(queue.promote(last.state()), "it is found in its new place");
     assert_eq!(users(&queue), [10_000, 1]);
+}
+
+#[test]
+fn an_old_request_does_not_close_the_own_lane_to_younger_ones() {
+    let queue = WorkQueue::new(10);
+    let (old, _) = queue_at(&queue, 0, false, true);
+    for step in 1..5000 {
+        // A task that is joined at once leaves from the young end.
+        let (young, _) = queue_at(&queue, step, false, true);
+        let found = queue.find_awaited(young.state()).expect("it is in the own lane");
+        assert_eq!(of(queue.take_awaited(found)), Some(step));
+        assert_eq!((queue.len(), queue.fronts()), (1, [None, Some(0)]));
+    }
+    assert!(queue.find_awaited(old.state()).is_none(), "it has left the own lane");
+    assert!(queue.promote(old.state()) && of(queue.take(true)) == Some(0));
+    assert_eq!(queue.len(), 0);
 }
