@@ -48,6 +48,19 @@ impl AboutToWait {
         self.waiter
     }
 
+    /// Returns the scheduler that the caller runs on.
+    #[inline]
+    pub(crate) fn here(&self) -> Option<&Here> {
+        self.here.as_ref()
+    }
+
+    /// Starts the caller's wait. The caller parks on the returned scheduler, and keeps the baton
+    /// until then.
+    #[inline]
+    pub(crate) fn begin_here(self, what: What) -> (Ticket, Option<Here>) {
+        (self.waiter.begin(what), self.here)
+    }
+
     /// Starts the caller's wait.
     #[inline]
     pub(crate) fn begin(self, what: What) -> Ticket {

@@ -1,6 +1,6 @@
 //! Choose: which worker runs next, or which queued request starts (lists/fairness has the rule).
 
-use super::{Core, Scheduler};
+use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::clock;
 use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;
@@ -9,7 +9,6 @@ use crate::scheduler::lists::fairness::{Line, Ready};
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NOBODY, WorkerId};
 use crate::scheduler::request::{RequestState, WorkRequest};
-use crate::scheduler::work_queue::AwaitedTask;
 
 impl Scheduler {
     /// Chooses what runs next and makes it Running: a worker, or a worker that starts a queued
@@ -101,32 +100,57 @@ impl Scheduler {
         }
     }
 
-    /// Notes that the current worker is about to wait for this request. If the request is in the
-    /// own lane of this scheduler's queue, the next turn starts it, or moves it to the urgent lane.
-    /// Returns false if it is not there, and if everything goes by age.
+    /// Called when the current worker is about to wait for this request. If the request is in the
+    /// own lane of this scheduler's queue, takes it out; the turn by which the worker waits starts
+    /// it, or moves it to the urgent lane. Returns false if it is not there, and if everything goes
+    /// by age.
     #[inline]
     pub(crate) fn will_await(&self, request: &RequestState) -> bool {
-        let found = self.queue.find_awaited(request).filter(|_| self.options.passed_max > 0);
-        let before = found.and_then(|found| self.with(|core| core.awaited.replace(found)));
-        // The wait for that request ended before the turn.
-        before.into_iter().for_each(|before| self.queue.promote_awaited(before));
-        found.is_some()
+        // A fiber that waits while it unwinds takes no turn.
+        let usual = self.options.passed_max > 0 && !std::thread::panicking();
+        let found = self.queue.find_awaited(request).filter(|_| usual);
+        let Some(taken) = found.and_then(|found| self.queue.take_awaited(found)) else {
+            return false;
+        };
+        let before = self.with(|core| core.awaited.replace(taken));
+        before.into_iter().for_each(|before| self.queue_again(before));
+        true
+    }
+
+    /// Queues the request that `will_await` has taken again, if the wait has ended without a turn.
+    #[cold]
+    pub(crate) fn await_no_more(&self) {
+        let awaited = self.with(|core| core.awaited.take());
+        if let Some(awaited) = awaited {
+            self.queue_again(awaited);
+            self.tell_peers();
+        }
+    }
+
+    /// Moves an awaited request to the urgent lane. A peer that has looked at the queue meanwhile
+    /// has not seen it, and must be notified.
+    #[cold]
+    fn queue_again(&self, awaited: WorkRequest) {
+        awaited.state().is_alone_no_more();
+        self.queue.queue_again(awaited);
+        if self.peers.has_others() {
+            self.must_notify(PeersUnnotified::Own);
+        }
     }
 
     /// Starts a request that a worker has begun to wait for. It is one of the urgent line, at a
-    /// time at which the urgent lane is empty. Returns None if the request has been taken
-    /// meanwhile, or is in the urgent lane now, because it cannot go first.
+    /// time at which the urgent lane is empty. Returns None if it cannot go first, and is in the
+    /// urgent lane now.
     #[inline]
-    fn start_awaited(&self, core: &mut Core, awaited: AwaitedTask) -> Option<WorkerId> {
+    fn start_awaited(&self, core: &mut Core, awaited: WorkRequest) -> Option<WorkerId> {
         let first = self.queue.urgent() == 0 && !core.fairness.goes_by_age();
         let worker = if first { self.worker_for(core, true) } else { None };
         let Some(id) = worker else {
-            self.queue.promote_awaited(awaited);
+            self.queue_again(awaited);
             return None;
         };
-        let request = self.queue.take_awaited(awaited);
-        let urgent = request.as_ref().map(|request| request.state().enqueued);
-        let started = self.start_on(core, id, request)?;
+        let urgent = Some(awaited.state().enqueued);
+        let started = self.start_on(core, id, Some(awaited))?;
         let [_, queued] = if self.queue.len() > 0 { self.queue.fronts() } else { [None; 2] };
         let signalled = core.workers.first_since(core.workers.signalled);
         let yielded = core.workers.first_since(core.workers.yielded);

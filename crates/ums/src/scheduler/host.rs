@@ -208,8 +208,12 @@ impl Scheduler {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own
             // code.
-            let fine = self.run_request_code(waiter, || joiner = request.run());
+            let fine = self.run_request_code(waiter, || request.run());
             add(&self.counters.panics, u64::from(!fine));
+            // Here, where this worker has the baton again (`ALONE` in request/state).
+            if fine {
+                joiner = request.end();
+            }
             waiter.record.spans.end_request();
         } else {
             joiner = request.give_up();

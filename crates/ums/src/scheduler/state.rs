@@ -35,8 +35,8 @@ use crate::scheduler::lists::io_board::IoBoard;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoList, IoResult};
 use crate::scheduler::lists::timer_list::TimerList;
 use crate::scheduler::lists::worker_list::{STANDBY, Workers};
-use crate::scheduler::request::SpareBlocks;
-use crate::scheduler::work_queue::{AwaitedTask, WorkQueue};
+use crate::scheduler::request::{SpareBlocks, WorkRequest};
+use crate::scheduler::work_queue::WorkQueue;
 use crate::wait::Inbox;
 use crate::wait::{Ticket, Waiter};
 
@@ -189,8 +189,8 @@ pub(crate) struct Core {
     /// Until when the idle loop stays awake for the next request of a user that holds a lock; 0 if
     /// it does not.
     pub holder_due: u64,
-    /// The queued request that the current worker is about to wait for.
-    pub awaited: Option<AwaitedTask>,
+    /// The request that the current worker is about to wait for, taken from the work queue.
+    pub awaited: Option<WorkRequest>,
     /// How long to poll before sleeping.
     pub(super) spin: Spin,
     /// Workers that wait for a preemptive place.

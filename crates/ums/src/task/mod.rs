@@ -29,7 +29,7 @@ use crate::scheduler::request::{
     Cancelled, Holds, NoResult, RequestId, RequestRef, RequestState, ResultOf, TaskResult, UserId,
     WorkRequest, make,
 };
-use crate::scheduler::{Scheduler, away, here};
+use crate::scheduler::{Here, Scheduler, away, here};
 use crate::wait::error::{EnqueueError, WaitError};
 use crate::wait::{AsVictim, What};
 
@@ -175,14 +175,25 @@ impl<T> JoinHandle<T> {
             return Ok(result);
         }
         let me = current::about_to_wait();
-        self.promote();
+        let taken = self.promote(me.here());
         let join = self.result.begin_to_join();
         me.waiter().in_wait_for(join.state(), as_victim, || {
-            let ticket = me.begin(what().on(join.state()));
-            if join.wait(ticket) {
-                let outcome = ticket.result(park(ticket, deadline));
-                return outcome.inspect_err(|_| join.forget());
+            // A task that was taken must stay with this worker's scheduler: the worker keeps the
+            // baton until it has parked, and from the end of the wait until it has forgotten it.
+            let (ticket, here) = me.begin_here(what().on(join.state()));
+            if join.wait(ticket, taken) {
+                let outcome = match &here {
+                    Some(here) => here.park(ticket, deadline),
+                    None => ticket.park_thread(deadline),
+                };
+                let ended = ticket.result(outcome);
+                if ended.is_err() {
+                    join.forget();
+                    here.iter().for_each(|here| here.await_no_more());
+                }
+                return ended;
             }
+            drop(here);
             if !ticket.abandon() {
                 // The task has ended, but a cancellation claimed the wait before it could be
                 // abandoned. That claim's wake-up is still to come, and must be consumed here.
@@ -194,19 +205,22 @@ impl<T> JoinHandle<T> {
     }
 
     /// Called when a worker is about to wait for this task. Moves the task ahead of other queued
-    /// requests, because these might get all free workers and then wait, too.
-    fn promote(&self) {
+    /// requests, because these might get all free workers and then wait, too. Returns true if the
+    /// task was taken from its queue, to be started by the worker's own scheduler.
+    fn promote(&self, here: Option<&Here>) -> bool {
         let state = self.result.state();
         if !state.is_queued() {
-            return;
+            return false;
         }
-        match here() {
+        match here {
             Some(here) => {
                 state.make_urgent();
                 // Usually it waits in the caller's own queue; and the caller is awake.
-                if !here.will_await(state) && !here.queue.promote(state) {
+                let taken = here.will_await(state);
+                if !taken && !here.queue.promote(state) {
                     self.promote_elsewhere();
                 }
+                return taken;
             }
             None if away().is_some() => {
                 state.make_urgent();
@@ -214,6 +228,7 @@ impl<T> JoinHandle<T> {
             }
             None => {}
         }
+        false
     }
 
     #[cold]

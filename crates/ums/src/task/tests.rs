@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use super::{JoinError, here, spawn};
+use crate::current;
 use crate::node::ShutdownReport;
 use crate::os::clock::NEVER;
 use crate::record::reason::WaitReason;
+use crate::wait::error::WaitError;
 use crate::wait::{AsVictim, What};
 use crate::{Node, WorkerKind};
 
@@ -72,4 +75,26 @@ fn a_cancelled_join_that_finds_its_result_takes_its_wake_up_b59() {
             assert_eq!(node.shutdown(Duration::from_secs(30)), ShutdownReport::default());
         }
     }
+}
+
+#[test]
+fn a_join_that_fails_at_once_leaves_its_task_in_the_queue() {
+    let node = Node::builder().schedulers(1).build().unwrap();
+    node.run(|| {
+        let parent = spawn(|| {
+            while !current::is_cancelled() {
+                current::yield_now();
+            }
+            let child = spawn(|| 7);
+            let Err(JoinError::Wait(child, WaitError::Cancelled)) = child.join() else {
+                panic!("the parent is cancelled");
+            };
+            assert_eq!(here().unwrap().queue.len(), 1, "a peer, or a canceller, would not find it");
+            assert!(!child.is_finished());
+            child.join_uncancellable().unwrap()
+        });
+        current::yield_now();
+        parent.cancel();
+        assert_eq!(parent.join().unwrap(), 7);
+    });
 }

@@ -43,6 +43,14 @@ const CANCELLED: u32 = 4;
 const JOINED: u32 = 8;
 /// A canceller uses the runner, which must not end the request meanwhile.
 const RUNNER_IN_USE: u32 = 16;
+/// The joiner has taken the request from its queue, for its own scheduler. While this is set, only
+/// the holder of that scheduler's baton changes the word and the count of references, by plain
+/// stores. Three facts make that so. No canceller has a reference: there were only two when the
+/// mark was set, and the joiner, which lends its own to the join, makes no other. No other thread
+/// finds the request: it is in no queue; a request that is queued again loses the mark first. And
+/// the joiner runs only with the baton: it is a worker of that scheduler, and takes the mark off
+/// before it returns from a join without a result.
+const ALONE: u32 = 32;
 
 /// How many request numbers a thread reserves at a time.
 const IDS: u64 = 256;
@@ -140,15 +148,17 @@ impl RequestState {
     pub fn start(&self, waiter: &'static Waiter, now: u64) -> bool {
         waiter.cancelled.store(false, Ordering::Relaxed);
         self.runner.store(Some(waiter));
+        let running = |word| (word & CANCELLED == 0).then_some(word & !PHASE | RUNNING);
         // Release: a canceller that finds the request Running sees its runner, too.
-        let begun = self.change(Ordering::Release, |word| {
-            (word & CANCELLED == 0).then_some(word & !PHASE | RUNNING)
-        });
-        if begun.is_ok() {
+        let begun = match self.alone() {
+            Some(word) => running(word).map(|to| self.word.store(to, Ordering::Release)).is_some(),
+            None => self.change(Ordering::Release, running).is_ok(),
+        };
+        if begun {
             let queued = now.saturating_sub(self.enqueued);
             waiter.record.view.begin_request(self.id, self.user, now, queued);
         }
-        begun.is_ok()
+        begun
     }
 
     /// Ends the request, whose result has been stored. Returns true if a ticket waits for its end.
@@ -168,17 +178,62 @@ impl RequestState {
             }
             view.end_request();
         }
-        // Release: the joiner sees the result. Acquire: this thread sees the joiner's ticket.
-        let ended = loop {
-            let free = |word| (word & RUNNER_IN_USE == 0).then_some(word & !PHASE | DONE);
-            match self.change(Ordering::AcqRel, free) {
-                Ok(before) => break before,
-                Err(_) => drop(self.cancelling.lock()),
+        let ended = match self.alone() {
+            Some(word) => {
+                self.word.store(word & !PHASE | DONE, Ordering::Release);
+                word
             }
+            None => self.finish_beside_others(),
         };
         // From here on no canceller uses the runner.
         runner.inspect(|waiter| waiter.cancelled.store(false, Ordering::Relaxed));
         ended & JOINED != 0
+    }
+
+    fn finish_beside_others(&self) -> u32 {
+        // Release: the joiner sees the result. Acquire: this thread sees the joiner's ticket.
+        loop {
+            let free = |word| (word & RUNNER_IN_USE == 0).then_some(word & !PHASE | DONE);
+            match self.change(Ordering::AcqRel, free) {
+                Ok(before) => return before,
+                Err(_) => drop(self.cancelling.lock()),
+            }
+        }
+    }
+
+    /// Returns the word if only the calling thread may change it now (`ALONE`).
+    #[inline]
+    fn alone(&self) -> Option<u32> {
+        Some(self.word.load(Ordering::Relaxed)).filter(|word| word & ALONE != 0)
+    }
+
+    /// Does the same as `join`, for a request that the joiner has taken from its queue. Its own
+    /// scheduler will carry it out.
+    #[inline]
+    pub(super) fn join_taken(&self) -> bool {
+        // Acquire: what the last canceller changed before it dropped its reference.
+        if self.refs.load(Ordering::Acquire) != 2 {
+            return self.join();
+        }
+        let word = self.word.load(Ordering::Relaxed);
+        self.word.store(word | JOINED | ALONE, Ordering::Relaxed);
+        true
+    }
+
+    /// Called before a request that `join_taken` has seen is queued again.
+    pub fn is_alone_no_more(&self) {
+        self.alone().into_iter().for_each(|word| self.word.store(word & !ALONE, Ordering::Release));
+    }
+
+    /// Drops one of two references without an exchange, if no other thread can have one. Returns
+    /// false if there may be others.
+    #[inline]
+    pub(super) fn drop_alone(&self) -> bool {
+        let alone = self.alone().is_some();
+        if alone {
+            self.refs.store(1, Ordering::Release);
+        }
+        alone
     }
 
     /// Notes that a ticket waits for the request's end. Returns false if the request has ended.
@@ -189,7 +244,7 @@ impl RequestState {
 
     /// Notes that no ticket waits any more. Does nothing if the request has ended.
     pub(super) fn forget_joiner(&self) {
-        let free = |word| (word & PHASE != DONE).then_some(word & !JOINED);
+        let free = |word| (word & PHASE != DONE).then_some(word & !(JOINED | ALONE));
         let _ = self.change(Ordering::Relaxed, free);
     }
 
@@ -357,6 +412,35 @@ mod tests {
         let _ = state.cancel();
         assert!(!state.start(waiter, 0));
         assert!(state.is_queued() && !state.finish() && state.is_done());
+        waiter.give_back();
+    }
+
+    #[test]
+    fn only_a_request_with_two_references_is_alone_and_a_joiner_that_leaves_ends_that() {
+        let waiter = Waiter::take(None, 0);
+        let alone = |state: &RequestState| state.word.load(Ordering::Relaxed) & ALONE != 0;
+        for references in 2..4 {
+            let state = RequestState::new(0, false);
+            state.refs.store(references, Ordering::Relaxed);
+            assert!(state.join_taken());
+            assert_eq!(alone(&state), references == 2, "a third may be a canceller's");
+            assert!(state.start(waiter, 0));
+            // The joiner's time is over.
+            state.forget_joiner();
+            assert!(!alone(&state) && !state.finish() && state.is_done() && !state.drop_alone());
+        }
+        let state = RequestState::new(0, false);
+        assert!(state.join_taken() && state.start(waiter, 0) && state.finish());
+        assert!(state.drop_alone() && state.refs.load(Ordering::Relaxed) == 1);
+        // A request that was cancelled before it was joined does not start.
+        let state = RequestState::new(0, false);
+        let _ = state.cancel();
+        assert!(state.join_taken() && !state.start(waiter, 0) && state.finish());
+        // A request that is queued again may be taken by any thread.
+        let state = RequestState::new(0, false);
+        assert!(state.join_taken());
+        state.is_alone_no_more();
+        assert!(!alone(&state) && state.finish(), "the joiner still waits");
         waiter.give_back();
     }
 }

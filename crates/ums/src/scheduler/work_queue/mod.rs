@@ -145,14 +145,12 @@ impl WorkQueue {
         self.own.take_awaited(awaited)
     }
 
-    /// Moves such a request to the urgent lane.
+    /// Queues such a request again, in the urgent lane. It has been accepted once, so a closed
+    /// queue takes it, too.
     #[cold]
-    pub fn promote_awaited(&self, awaited: AwaitedTask) {
+    pub fn queue_again(&self, request: WorkRequest) {
         let mut lanes = self.lock();
-        // As in `promote`.
-        self.shared.store(lanes.len() + 1, Ordering::Release);
-        let found = self.own.take_awaited(awaited);
-        found.into_iter().for_each(|request| lanes.urgent.push_back(request));
+        lanes.urgent.push_back(request);
         self.publish(&lanes);
     }
 }

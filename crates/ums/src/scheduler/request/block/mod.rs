@@ -87,12 +87,21 @@ unsafe impl<F: Send, T: Send> Send for Block<F, T> {}
 
 /// A block without the type of its closure. Implemented by [`Block`] only.
 trait Job: Send + Sync {
+    /// Runs the closure, if it is still there, and stores its result.
+    ///
     /// # Safety
     /// Contract: the caller has the request's only [`WorkRequest`].
-    unsafe fn run(&self) -> Option<Claimed>;
+    unsafe fn run(&self);
+    /// Drops the closure, if it is still there, and stores that it never ran.
+    ///
     /// # Safety
     /// Contract: as for `run`.
-    unsafe fn abandon(&self) -> Option<Claimed>;
+    unsafe fn abandon(&self);
+    /// Ends a request whose result was stored, and claims the wait for it, if there is one.
+    ///
+    /// # Safety
+    /// Contract: as for `run`.
+    unsafe fn end(&self) -> Option<Claimed>;
 }
 
 impl<F, T> Block<F, T>
@@ -100,20 +109,14 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    /// Stores the result, ends the request and claims the wait for it, if there is one.
+    /// Stores the result.
     ///
     /// # Safety
     /// Contract: as for [`Job::run`], and the request has not ended.
-    unsafe fn end(&self, result: TaskResult<T>) -> Option<Claimed> {
+    #[inline]
+    unsafe fn store(&self, result: TaskResult<T>) {
         // SAFETY: Handed Over: the request is not Done, so the `WorkRequest` may touch this field.
         unsafe { *self.front.outlet.result.get() = Some(result) };
-        if !self.front.header.state.finish() {
-            return None;
-        }
-        // SAFETY: Handed Over: the request has ended and was joined, so the `WorkRequest` may touch
-        // the ticket.
-        let ticket = unsafe { (*self.front.outlet.joiner.get()).take() };
-        ticket.and_then(|ticket| ticket.claim(Outcome::Granted))
     }
 }
 
@@ -122,21 +125,31 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    unsafe fn run(&self) -> Option<Claimed> {
+    unsafe fn run(&self) {
         // SAFETY: Handed Over: the caller has the `WorkRequest`, which may touch the closure.
-        let f = unsafe { (*self.closure.get()).take() }?;
+        let Some(f) = (unsafe { (*self.closure.get()).take() }) else { return };
         let result = catch_unwind(AssertUnwindSafe(f)).map_err(NoResult::Panicked);
-        // SAFETY: Contract: the caller's. The closure was there, so the request had not ended.
-        unsafe { self.end(result) }
+        // SAFETY: Contract: the caller's. The closure was there, so the request has not ended.
+        unsafe { self.store(result) }
     }
 
-    unsafe fn abandon(&self) -> Option<Claimed> {
+    unsafe fn abandon(&self) {
         // SAFETY: Handed Over: the caller has the `WorkRequest`, which may touch the closure.
-        let f = unsafe { (*self.closure.get()).take() }?;
+        let Some(f) = (unsafe { (*self.closure.get()).take() }) else { return };
         // The closure's destructor is code of the application: a panic in it is contained here.
         contain(|| drop(f));
-        // SAFETY: Contract: the caller's. The closure was there, so the request had not ended.
-        unsafe { self.end(Err(NoResult::NeverRan)) }
+        // SAFETY: Contract: the caller's. The closure was there, so the request has not ended.
+        unsafe { self.store(Err(NoResult::NeverRan)) }
+    }
+
+    unsafe fn end(&self) -> Option<Claimed> {
+        if !self.front.header.state.finish() {
+            return None;
+        }
+        // SAFETY: Handed Over: the request has ended and was joined, so the `WorkRequest` may touch
+        // the ticket.
+        let ticket = unsafe { (*self.front.outlet.joiner.get()).take() };
+        ticket.and_then(|ticket| ticket.claim(Outcome::Granted))
     }
 }
 
@@ -236,6 +249,10 @@ impl WorkRequest {
     /// it runs destructors of the application.
     #[inline]
     pub fn drop_unless_last(self) -> Option<WorkRequest> {
+        if self.state().drop_alone() {
+            std::mem::forget(self);
+            return None;
+        }
         let refs = &self.state().refs;
         if refs.load(Ordering::Acquire) != 1 {
             if refs.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -248,16 +265,24 @@ impl WorkRequest {
         Some(self)
     }
 
-    /// Carries the request out. A panic in it becomes its result. Returns the claimed wait for its
-    /// end, if a waiter waits; the caller makes that waiter ready. A second call does nothing.
+    /// Runs the closure. A panic in it becomes the result. The caller then ends the request. A
+    /// second call does nothing.
     #[inline]
-    pub fn run(&mut self) -> Option<Claimed> {
+    pub fn run(&mut self) {
         // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
         unsafe { self.0.job().run() }
     }
 
+    /// Ends the request, after `run`. Returns the claimed wait for its end, if a waiter waits; the
+    /// caller makes that waiter ready. The caller is where it may use its scheduler.
+    #[inline]
+    pub fn end(&mut self) -> Option<Claimed> {
+        // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
+        unsafe { self.0.job().end() }
+    }
+
     /// Ends the request without carrying it out: its result says that it never ran. Returns the
-    /// claimed wait for its end, like `run`.
+    /// claimed wait for its end, like `end`.
     pub fn abandon(mut self) -> Option<Claimed> {
         self.give_up()
     }
@@ -265,7 +290,8 @@ impl WorkRequest {
     /// Does the same, and leaves dropping the request to the caller.
     pub fn give_up(&mut self) -> Option<Claimed> {
         // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
-        unsafe { self.0.job().abandon() }
+        unsafe { self.0.job().abandon() };
+        self.end()
     }
 }
 
@@ -322,9 +348,10 @@ impl<'a, T> Join<'a, T> {
     }
 
     /// Stores the ticket that the end of the request claims. Returns false if the request has
-    /// ended.
+    /// ended. `taken` says that the caller, a worker, has taken the request from its queue, and
+    /// that its own scheduler will carry it out, or calls `is_alone_no_more`.
     #[inline]
-    pub fn wait(&self, ticket: Ticket) -> bool {
+    pub fn wait(&self, ticket: Ticket, taken: bool) -> bool {
         if self.state().is_done() {
             return false;
         }
@@ -332,7 +359,7 @@ impl<'a, T> Join<'a, T> {
         // an earlier wait was withdrawn. So until `join` returns, only the `ResultOf` may touch the
         // field, and this value alone borrows it.
         unsafe { *self.result.0.outlet().joiner.get() = Some(ticket) };
-        self.state().join()
+        if taken { self.state().join_taken() } else { self.state().join() }
     }
 
     /// Withdraws the ticket. Called if its wait has ended before the request.

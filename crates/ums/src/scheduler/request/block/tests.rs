@@ -21,7 +21,9 @@ fn closure_and_result_are_dropped_once_in_every_order_of_the_references() {
         match order {
             0 => drop((request, result)),
             1 => {
-                assert!(request.run().is_none() && request.run().is_none());
+                request.run();
+                request.run();
+                assert!(request.end().is_none() && request.end().is_none());
                 drop(result);
                 assert_eq!(Arc::strong_count(&alive), 2, "the result is kept");
                 assert!(request.drop_unless_last().is_none(), "the reference is left");
@@ -32,6 +34,7 @@ fn closure_and_result_are_dropped_once_in_every_order_of_the_references() {
             }
             _ => {
                 request.run();
+                assert!(request.end().is_none());
                 drop(request);
                 assert!(matches!(result.take(), Some(Ok(_))));
             }
@@ -48,6 +51,7 @@ fn a_large_closure_and_one_with_a_large_alignment_have_memory_of_their_own() {
     let (large, aligned) = ([7u8; 4096], Aligned(3));
     let (mut request, mut result) = make(state(), move || (large[4095], aligned.0));
     request.run();
+    assert!(result.take().is_none() && request.end().is_none());
     assert!(matches!(result.take(), Some(Ok((7, 3)))));
 }
 
@@ -56,7 +60,7 @@ fn a_large_closure_and_one_with_a_large_alignment_have_memory_of_their_own() {
 fn a_result_is_taken_once() {
     let (mut request, mut result) = make(state(), || ());
     request.run();
-    assert!(result.take().is_some());
+    assert!(request.end().is_none() && result.take().is_some());
     let _ = result.take();
 }
 
