@@ -3,17 +3,22 @@
 //!
 //! ```text
 //! take:   warm (last in, first out)  ->  cold  ->  carve the newest slab  ->  reserve a slab
-//! give:   warm, up to keep_warm; beyond that its pages go back to the kernel and it turns cold
+//! give:   warm; if there are too many, the one unused longest turns cold: its pages go back to the
+//!         kernel
 //! ```
 //!
 //! A *warm* stack keeps its pages, so taking it costs no system call and no page fault. A page
 //! fault costs microseconds, a thousand times as much as a switch. A *cold* stack keeps only its
-//! highest page, which every fiber touches first.
+//! highest page, which every fiber touches first. The pool keeps as many stacks warm as are out,
+//! and at least `keep_warm`: so its pages are at most about twice those in use, and fibers that
+//! come and go in large numbers find warm stacks.
 //!
 //! A pool belongs to one scheduler, so its functions take `&mut self`, and it has no locks. It may
 //! move to another thread while no stack is being taken or given. Dropping the pool unmaps the
 //! slabs of which no stack is out, and leaves the others mapped. The pool never reclaims a stack
 //! that is out, and never unmaps a slab before it is dropped.
+
+use std::collections::VecDeque;
 
 use crate::registry::Geometry;
 use crate::slab::{Slab, StackError};
@@ -44,7 +49,8 @@ pub struct StackConfig {
     /// fault happens while a fiber runs, and [`StackPool::take`] fails if there is too little
     /// memory.
     pub precommit: bool,
-    /// How many stacks in the pool keep their pages. The others keep only their highest page.
+    /// How many stacks in the pool keep their pages, at least: as many do as are out, if those are
+    /// more. The others keep only their highest page.
     pub keep_warm: usize,
 }
 
@@ -85,7 +91,8 @@ pub struct StackStats {
 /// ```
 #[derive(Debug)]
 pub struct StackPool {
-    warm: Vec<Place>,
+    /// The stack used last is at the back.
+    warm: VecDeque<Place>,
     cold: Vec<Place>,
     slabs: Vec<Slab>,
     taken: usize,
@@ -108,7 +115,7 @@ impl StackPool {
         let geometry =
             Geometry { guard: GUARD.next_multiple_of(page), usable: size.next_multiple_of(page) };
         StackPool {
-            warm: Vec::new(),
+            warm: VecDeque::new(),
             cold: Vec::new(),
             slabs: Vec::new(),
             taken: 0,
@@ -127,7 +134,7 @@ impl StackPool {
     /// If the kernel refuses address space, a guard or memory. [`StackError`] says what to do.
     #[inline]
     pub fn take(&mut self) -> Result<Stack, StackError> {
-        let place = match self.warm.pop() {
+        let place = match self.warm.pop_back() {
             Some(place) => place,
             None => self.take_cold()?,
         };
@@ -148,11 +155,17 @@ impl StackPool {
         let Some(slab) = slab else { panic!("a stack was given to a pool it was not taken from") };
         slab.out -= 1;
         self.taken -= 1;
-        if self.warm.len() < self.keep_warm {
-            self.warm.push(place);
-        } else {
-            self.cool(place);
+        self.warm.push_back(place);
+        // Twice at most: the limit falls by one with each stack that is given back.
+        while self.warm.len() > self.keep_warm.max(self.taken) {
+            self.cool_oldest();
         }
+    }
+
+    /// Keeps the pages of all stacks that are given back from now on. For the end of a pool, which
+    /// unmaps them all.
+    pub fn keep_all_warm(&mut self) {
+        self.keep_warm = usize::MAX;
     }
 
     /// Returns the pool's statistics.
@@ -203,9 +216,11 @@ impl StackPool {
         }))
     }
 
-    /// Returns a stack's pages to the kernel, except the highest, and makes it cold.
+    /// Returns the pages of the stack that is unused longest to the kernel, except the highest, and
+    /// makes it cold.
     #[cold]
-    fn cool(&mut self, place: Place) {
+    fn cool_oldest(&mut self) {
+        let Some(place) = self.warm.pop_front() else { return };
         let place = self.slabs[place.slab as usize].cool(Stack::claim(place));
         self.cold.push(place);
     }
@@ -267,7 +282,7 @@ mod tests {
     #[test]
     fn a_hundred_thousand_stacks_take_few_mappings() {
         // If guards cost mappings, 10,000 stacks come close enough to the limit.
-        let few = GuardKind::probed() == GuardKind::Madvise;
+        let few = GuardKind::probed() != GuardKind::Mprotect;
         let count = if few { 100_000 } else { 10_000 };
         let before = mappings();
         let mut pool = StackPool::new(config(64 * 1024, 0));
@@ -343,6 +358,50 @@ mod tests {
         assert!(touched[..3].iter().all(|bytes| *bytes >= 32 * 1024), "{touched:?}");
         assert!(touched[3..].iter().all(|bytes| *bytes <= page_size()), "{touched:?}");
         stacks.into_iter().for_each(|stack| pool.give(stack));
+    }
+
+    #[test]
+    fn as_many_stacks_stay_warm_as_are_out() {
+        let mut pool = StackPool::new(config(64 * 1024, 3));
+        let mut stacks: Vec<Stack> = (0..100).map(|_| pool.take().expect("a stack")).collect();
+        for _ in 0..50 {
+            pool.give(stacks.pop().expect("a stack that is out"));
+        }
+        assert_eq!((pool.stats().warm, pool.stats().taken), (50, 50));
+        for taken in (10..50).rev() {
+            pool.give(stacks.pop().expect("a stack that is out"));
+            assert_eq!((pool.stats().warm, pool.stats().taken), (taken, taken));
+        }
+        pool.keep_all_warm();
+        stacks.into_iter().for_each(|stack| pool.give(stack));
+        assert_eq!((pool.stats().warm, pool.stats().pooled), (20, 100));
+    }
+
+    #[test]
+    fn every_stack_of_a_slab_that_is_guarded_in_batches_has_its_guard() {
+        for kind in [GuardKind::probed(), GuardKind::Madvise, GuardKind::Mprotect] {
+            if kind == GuardKind::Madvise && GuardKind::probed() == GuardKind::Mprotect {
+                continue;
+            }
+            let mut pool = StackPool::with_guard(config(16 * 1024, 0), kind);
+            // Another test counts the mappings of this process, of which `mprotect` makes many.
+            let count = if kind == GuardKind::Mprotect { 40 } else { 200 };
+            let stacks: Vec<Stack> = (0..count).map(|_| pool.take().expect("a stack")).collect();
+            for stack in stacks {
+                let region = registry::find(stack.header()).expect("its slab");
+                for (at, faults) in [(region.guard_low, true), (region.low - 512, true)]
+                    .into_iter()
+                    .chain([(region.low, false)])
+                {
+                    // SAFETY: Own Memory: the stack belongs to this test. The call fails with
+                    // EFAULT in the guard, and writes 390 bytes otherwise.
+                    let failed =
+                        unsafe { libc::uname(std::ptr::with_exposed_provenance_mut(at)) } != 0;
+                    assert_eq!(failed, faults, "{kind:?} at {at:#x} of {region:?}");
+                }
+                pool.give(stack);
+            }
+        }
     }
 
     #[test]

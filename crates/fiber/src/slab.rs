@@ -1,8 +1,9 @@
 //! Slabs: mappings that have many stacks each.
 //!
 //! A slab reserves address space for all its stacks at once, and *carves* them one by one. Carving
-//! a stack installs its guard, and commits its memory if the pool is configured to do so. Reserved
-//! address space that has not been carved costs no memory, so slabs may be large.
+//! a stack installs its guard, and by the same call those of the next stacks if the kernel can do
+//! that. It commits the stack's memory if the pool is configured to do so. Reserved address space
+//! that has not been carved costs no memory, so slabs may be large.
 //!
 //! A slab counts how many of its stacks are out (in use outside the pool). Its pool drops the slab
 //! only if that count is 0; otherwise it forgets the slab, which then stays mapped. The pool keeps
@@ -18,6 +19,9 @@ use corosensei::stack::valgrind::ValgrindStackRegistration;
 use crate::registry::{self, Entry, Geometry, Region};
 use crate::stack::{Place, Stack};
 use crate::sys::{self, GuardKind};
+
+/// In how many steps a slab is guarded, at least.
+const BATCHES: usize = 16;
 
 /// Why a pool could not make a stack. The message of each variant says what to do about it.
 #[derive(Debug)]
@@ -99,6 +103,8 @@ pub(crate) struct Slab {
     pub(crate) out: usize,
     /// One for each carved stack, in order, so its length is the number of carved stacks.
     carved: Vec<ValgrindStackRegistration>,
+    /// How many stacks have their guard: the carved ones, and some that will be carved next.
+    guarded: usize,
     entry: &'static Entry,
 }
 
@@ -114,7 +120,7 @@ impl Slab {
             }
         };
         let entry = registry::register(low, count, geometry);
-        Ok(Slab { low, count, geometry, out: 0, carved: Vec::new(), entry })
+        Ok(Slab { low, count, geometry, out: 0, carved: Vec::new(), guarded: 0, entry })
     }
 
     /// Returns its bytes of address space.
@@ -147,9 +153,11 @@ impl Slab {
             let guard_low = self.low + index * self.geometry.stride();
             let region =
                 Region { guard_low, low: guard_low + guard, top: guard_low + guard + usable };
-            // SAFETY: Own Memory: the range is inside this slab; the stack was never used.
-            unsafe { sys::guard(region.guard_low, guard, kind) }
-                .map_err(|source| StackError::Guard { kind: kind.name(), stacks: index, source })?;
+            self.guard(index, kind).map_err(|source| StackError::Guard {
+                kind: kind.name(),
+                stacks: index,
+                source,
+            })?;
             if precommit {
                 sys::populate(region.low, usable)
                     .map_err(|source| StackError::Commit { bytes: usable, source })?;
@@ -162,6 +170,30 @@ impl Slab {
 }
 
 impl Slab {
+    /// Guards the stack with this index, unless it is guarded, and perhaps those after it. It is
+    /// the first that may have no guard.
+    fn guard(&mut self, index: usize, kind: GuardKind) -> io::Result<()> {
+        if index < self.guarded {
+            return Ok(());
+        }
+        let (stride, guard) = (self.geometry.stride(), self.geometry.guard);
+        let at = self.low + index * stride;
+        // The markers of stacks that are never carved take memory for page tables, so a slab is
+        // guarded in several steps.
+        let batch = (self.count / BATCHES).clamp(1, sys::GUARDS_AT_ONCE).min(self.count - index);
+        if kind == GuardKind::Batched
+            // SAFETY: Own Memory: the ranges are inside this slab; the stacks were never used.
+            && unsafe { sys::guard_many(at, guard, stride, batch) }
+        {
+            self.guarded = index + batch;
+            return Ok(());
+        }
+        // SAFETY: Own Memory: the range is inside this slab; the stack was never used.
+        unsafe { sys::guard(at, guard, kind) }?;
+        self.guarded = index + 1;
+        Ok(())
+    }
+
     /// Returns the pages of a stack of this slab to the kernel, except the highest.
     pub(crate) fn cool(&self, stack: Stack) -> Place {
         let place = stack.into_place();

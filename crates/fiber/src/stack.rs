@@ -32,7 +32,7 @@ use crate::sys;
 pub(crate) const HEADER: usize = 64;
 /// The number of different colours, and the bytes between two of them: one cache line. Together
 /// they take half a page.
-const COLOURS: usize = 32;
+const COLOURS: usize = 16;
 const COLOUR_STEP: usize = 64;
 /// Bytes above the first frame, at most.
 pub(crate) const ABOVE_BASE: usize = HEADER + (COLOURS - 1) * COLOUR_STEP;

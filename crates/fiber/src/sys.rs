@@ -6,6 +6,12 @@
 //! and so reaches `vm.max_map_count` (65,530 by default) at about 32,000 stacks. Which of the two
 //! works is tried once.
 //!
+//! Linux 6.15 and later install the guards of many stacks by one `process_madvise`. Where that is
+//! refused, each stack is guarded by a call of its own.
+//!
+//! `UMS_STACKS_WITHOUT` forces the older ways, for tests: `batches` guards each stack by a call of
+//! its own, and `markers` guards by `mprotect`.
+//!
 //! This file does not decide where stacks and guards are, and keeps no state but the result of that
 //! trial.
 //!
@@ -19,11 +25,19 @@ use std::sync::OnceLock;
 
 /// The kernel's number, the same on all architectures. Not every C library defines it.
 const MADV_GUARD_INSTALL: i32 = 102;
+/// The calling process, instead of a descriptor that names a process. The kernel's number, the same
+/// on all architectures.
+const PIDFD_SELF_PROCESS: i32 = -10_001;
+
+/// The most guards of one call.
+pub(crate) const GUARDS_AT_ONCE: usize = 64;
 
 /// How accesses below a stack are made to fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuardKind {
-    /// Markers in the page table, without further mappings.
+    /// Markers in the page table, without further mappings; many guards by one call.
+    Batched,
+    /// The same, with a call for each guard.
     Madvise,
     /// A protected range, which takes two more mappings for each stack.
     Mprotect,
@@ -33,14 +47,22 @@ impl GuardKind {
     /// Returns the best kind that works on this kernel.
     pub(crate) fn probed() -> GuardKind {
         static PROBED: OnceLock<GuardKind> = OnceLock::new();
-        *PROBED
-            .get_or_init(|| if madvise_guards() { GuardKind::Madvise } else { GuardKind::Mprotect })
+        *PROBED.get_or_init(|| {
+            let without = std::env::var("UMS_STACKS_WITHOUT").unwrap_or_default();
+            match without.as_str() {
+                "markers" => GuardKind::Mprotect,
+                _ if !madvise_guards() => GuardKind::Mprotect,
+                "batches" => GuardKind::Madvise,
+                _ if !madvise_guards_in_batches() => GuardKind::Madvise,
+                _ => GuardKind::Batched,
+            }
+        })
     }
 
     /// Returns the name shown to users.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            GuardKind::Madvise => "MADV_GUARD_INSTALL",
+            GuardKind::Batched | GuardKind::Madvise => "MADV_GUARD_INSTALL",
             GuardKind::Mprotect => "mprotect",
         }
     }
@@ -60,6 +82,17 @@ fn madvise_guards() -> bool {
     // SAFETY: Own Memory: nothing refers to the page.
     unsafe { release(page, len) };
     guarded
+}
+
+/// Returns whether one call can guard several ranges.
+fn madvise_guards_in_batches() -> bool {
+    let page = page_size();
+    let Ok(at) = reserve(4 * page) else { return false };
+    // SAFETY: Own Memory: the four pages were reserved just above, and no other code knows them.
+    let done = unsafe { guard_many(at, page, 2 * page, 2) };
+    // SAFETY: Own Memory: nothing refers to the pages.
+    unsafe { release(at, 4 * page) };
+    done
 }
 
 /// Returns the bytes per page.
@@ -109,7 +142,7 @@ pub(crate) unsafe fn release(at: usize, len: usize) {
 ///
 /// The range is whole pages of a reservation, and their contents are not needed.
 pub(crate) unsafe fn guard(at: usize, len: usize, kind: GuardKind) -> io::Result<()> {
-    if kind == GuardKind::Madvise {
+    if kind != GuardKind::Mprotect {
         // SAFETY: Contract.
         match unsafe { madvise(at, len, MADV_GUARD_INSTALL) } {
             // Kernels 6.13 and 6.14 refuse markers in locked memory (mlockall): use mprotect.
@@ -121,6 +154,35 @@ pub(crate) unsafe fn guard(at: usize, len: usize, kind: GuardKind) -> io::Result
     let failed =
         unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(at), len, libc::PROT_NONE) };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes every access to `count` ranges of `len` bytes fault, by one call. The first range starts
+/// at `at`, and each other one `stride` bytes after the one before. Returns false if the kernel has
+/// not guarded all of them; then some may be guarded.
+///
+/// # Safety
+///
+/// Each range is whole pages of a reservation, and their contents are not needed.
+pub(crate) unsafe fn guard_many(at: usize, len: usize, stride: usize, count: usize) -> bool {
+    let none = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+    let mut ranges = [none; GUARDS_AT_ONCE];
+    let ranges = &mut ranges[..count];
+    for (index, range) in ranges.iter_mut().enumerate() {
+        range.iov_base = ptr::with_exposed_provenance_mut(at + index * stride);
+        range.iov_len = len;
+    }
+    // SAFETY: Contract; the ranges outlive the call.
+    let advised = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            PIDFD_SELF_PROCESS,
+            ranges.as_ptr(),
+            count,
+            MADV_GUARD_INSTALL,
+            0,
+        )
+    };
+    usize::try_from(advised) == Ok(len * count)
 }
 
 /// Returns the memory of the range to the kernel. The range reads as zeroes when it is touched
@@ -336,7 +398,10 @@ mod tests {
 
     #[test]
     fn both_kinds_of_guard_refuse_access() {
-        for kind in [GuardKind::probed(), GuardKind::Mprotect] {
+        for kind in [GuardKind::probed(), GuardKind::Madvise, GuardKind::Mprotect] {
+            if kind == GuardKind::Madvise && GuardKind::probed() == GuardKind::Mprotect {
+                continue;
+            }
             let page = page_size();
             let at = reserve(2 * page).expect("two pages");
             // SAFETY: Own Memory: the first page of the reservation above, which holds nothing.

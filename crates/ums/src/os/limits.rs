@@ -11,6 +11,10 @@ pub const TRIM_AFTER_NS: u64 = 15 * 60 * 1_000_000_000;
 /// How long an idle reserve worker is kept for the next request that needs one: 1 s. (A reserve
 /// worker is one beyond the limit, for the request of a user that holds a resource.)
 pub const TRIM_RESERVE_AFTER_NS: u64 = 1_000_000_000;
+/// How much longer a scheduler sleeps for each 1,000 timers that are set, so that one sleep serves
+/// several of them: 2 us, and 100 us at most.
+pub const TIMER_SLACK_NS: u64 = 2_000;
+pub const TIMER_SLACK_MAX_NS: u64 = 100_000;
 /// How long a worker may run before `yield_if_due` yields: 4 ms.
 pub const QUANTUM_NS: u64 = 4_000_000;
 /// How long a wait for file I/O may take before it is counted as slow: 15 s.
@@ -47,8 +51,8 @@ pub const STACK_MIN: usize = 32 << 10;
 pub const FIBER_STACK_MIN: usize = 16 << 10;
 /// The largest stack size that is accepted: 1 TiB.
 pub const STACK_MAX: usize = 1 << 40;
-/// How many fiber stacks a scheduler keeps for reuse.
-pub const WARM_STACKS: usize = 256;
+/// How many unused fiber stacks of a scheduler keep their pages, at least (`fiber::StackConfig`).
+pub const WARM_STACKS: usize = 64;
 /// How many requests may wait for a worker on one scheduler.
 pub const QUEUE_MAX: usize = 1 << 20;
 /// How much higher the load of a preferred scheduler may be than that of the least loaded one, in

@@ -21,10 +21,14 @@
 //!
 //! The pool never shrinks: it keeps the largest number of values that were in use at the same time.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::atomic_ref::AtomicRef;
 use super::lock::Lock;
+
+/// The memory that is allocated at once for several values, in bytes.
+const ROOM_BYTES: usize = if cfg!(loom) { 0 } else { 32 << 10 };
 
 /// The part of each value that the pool uses.
 pub struct Member<T: 'static> {
@@ -70,12 +74,14 @@ struct Free<T: 'static> {
     values: Vec<&'static T>,
     /// How many values were made, in use or free.
     made: usize,
+    /// Memory for the next values.
+    room: &'static mut [MaybeUninit<T>],
 }
 
 impl<T> Pool<T> {
     /// Makes an empty pool.
     pub const fn new() -> Pool<T> {
-        let free = Free { values: Vec::new(), made: 0 };
+        let free = Free { values: Vec::new(), made: 0, room: &mut [] };
         Pool { newest: AtomicRef::new(), free: Lock::new(free) }
     }
 
@@ -126,7 +132,7 @@ impl<T: Pooled> Pool<T> {
     /// because making it may take long, for instance in the allocator.
     #[cold]
     fn add(&self, value: T) -> &'static T {
-        let value: &'static T = Box::leak(Box::new(value));
+        let value: &'static T = self.place().write(value);
         let mut free = self.free.lock();
         free.made += 1;
         let room = free.made - free.values.len();
@@ -134,6 +140,23 @@ impl<T: Pooled> Pool<T> {
         value.member().older.store(self.last());
         self.newest.store(Some(value));
         value
+    }
+
+    /// Returns memory for a new value. Many values are allocated at once, because for each
+    /// allocation of a large alignment the allocator wastes about that much memory.
+    fn place(&self) -> &'static mut MaybeUninit<T> {
+        loop {
+            if let Some(place) = self.free.lock().room.split_off_first_mut() {
+                return place;
+            }
+            let count = (ROOM_BYTES / size_of::<T>().max(1)).max(1);
+            let room = Box::new_uninit_slice(count);
+            let mut free = self.free.lock();
+            // Another thread may have been faster.
+            if free.room.is_empty() {
+                free.room = Box::leak(room);
+            }
+        }
     }
 
     /// Returns a value to the pool for reuse. Its taker must not use it any more.

@@ -21,6 +21,8 @@ impl Scheduler {
     pub(super) fn take_down(&self) {
         self.watch_no_more();
         self.end_all_io();
+        // They are unmapped soon.
+        self.with(|core| core.stacks.as_mut().map(fiber::StackPool::keep_all_warm));
         loop {
             let oldest = self.with(|core| core.workers.idle.head);
             if oldest == NOBODY {

@@ -3,6 +3,7 @@
 
 use super::{Core, Scheduler, Timed};
 use crate::os::clock;
+use crate::os::limits;
 use crate::os::planted::{self, Bug};
 use crate::record::counters::set;
 use crate::scheduler::lists::timer_list::TimerId;
@@ -27,6 +28,14 @@ impl Core {
             self.timers_sleep_until = ticks.saturating_add(clock::ticks_within(left));
         }
         due
+    }
+
+    /// Returns for how long an idle scheduler sleeps at least, although a timer is due sooner: 0
+    /// for less than a thousand timers. A scheduler with many timers would otherwise sleep and wake
+    /// up for each of them, which costs more than all else that it does for a timer.
+    pub(super) fn timer_slack(&self) -> u64 {
+        let thousands = (self.timers.len() / 1000) as u64;
+        (thousands * limits::TIMER_SLACK_NS).min(limits::TIMER_SLACK_MAX_NS)
     }
 
     /// Sets a timer.
