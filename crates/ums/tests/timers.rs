@@ -114,6 +114,37 @@ fn an_expired_timer_leaves_its_list_and_its_worker_is_runnable_u69() {
     );
 }
 
+/// Two workers signal each other. Each wait has a time limit that is never reached.
+fn arm_and_cancel(rounds: usize) {
+    let [mine, theirs] = [0, 1].map(|_| Arc::new(ums::sync::Event::auto(false)));
+    let (set, wait) = (mine.clone(), theirs.clone());
+    let other = ums::spawn(move || {
+        for _ in 0..rounds {
+            wait.wait_for(ms(3_600_000)).expect("the event is set");
+            set.set();
+        }
+    });
+    for _ in 0..rounds {
+        theirs.set();
+        mine.wait_for(ms(3_600_000)).expect("the event is set");
+        assert!(lists().timers <= 2);
+    }
+    other.join().unwrap();
+    assert_eq!(lists().timers, 0);
+}
+
+#[test]
+fn a_million_time_limits_are_set_and_removed_and_none_expires() {
+    each_alone(
+        |b| b,
+        |node, kind, n| {
+            // A switch of threads costs a hundred times as much as one of fibers.
+            let rounds = if kind == WorkerKind::Thread { 5_000 } else { 500_000 };
+            on(node, n - 1, move || arm_and_cancel(rounds));
+        },
+    );
+}
+
 #[test]
 fn timers_come_after_io_in_a_turn_u68_g3() {
     each_alone(

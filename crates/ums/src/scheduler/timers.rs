@@ -30,14 +30,6 @@ impl Core {
         due
     }
 
-    /// Returns for how long an idle scheduler sleeps at least, although a timer is due sooner: 0
-    /// for less than a thousand timers. A scheduler with many timers would otherwise sleep and wake
-    /// up for each of them, which costs more than all else that it does for a timer.
-    pub(super) fn timer_slack(&self) -> u64 {
-        let thousands = (self.timers.len() / 1000) as u64;
-        (thousands * limits::TIMER_SLACK_NS).min(limits::TIMER_SLACK_MAX_NS)
-    }
-
     /// Sets a timer.
     #[inline]
     pub(crate) fn set_timer(&mut self, deadline: u64, timed: Timed) -> TimerId {
@@ -71,5 +63,25 @@ impl Core {
                 Timed::Io(token) => self.cancel_io(token),
             }
         }
+    }
+}
+
+/// Returns for how long an idle scheduler with so many timers sleeps at least, although one is due
+/// sooner: 0 for less than a thousand. A scheduler with many timers would otherwise sleep and wake
+/// up for each of them, which costs more than all else that it does for a timer.
+pub(super) fn slack(timers: usize) -> u64 {
+    let thousands = (timers / 1000) as u64;
+    thousands.saturating_mul(limits::TIMER_SLACK_NS).min(limits::TIMER_SLACK_MAX_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_many_timers_have_slack_and_never_more_than_the_most() {
+        assert_eq!([0, 1, 999, 1000, 10_000].map(slack), [0, 0, 0, 2_000, 20_000]);
+        let most = limits::TIMER_SLACK_MAX_NS;
+        assert_eq!([50_000, 51_000, usize::MAX].map(slack), [most; 3]);
     }
 }

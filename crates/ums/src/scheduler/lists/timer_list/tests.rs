@@ -185,6 +185,27 @@ fn places_are_used_again_so_memory_follows_the_most_that_waited() {
 }
 
 #[test]
+fn a_million_entries_are_cancelled_and_none_is_delivered_later() {
+    const COUNT: u64 = 1_000_000;
+    let mut list = TimerList::new(0);
+    let mut room = 0;
+    for round in 0..3 {
+        // From 1 ns to 11 days, so that all levels up to the seventh have entries.
+        let ids: Vec<_> = (0..COUNT).map(|n| list.insert(n * n + 1, n)).collect();
+        assert_eq!((list.len(), list.entries.len()), (COUNT as usize, COUNT as usize));
+        let before = room;
+        room = list.entries.capacity() * size_of::<Entry<u64>>();
+        assert!(round == 0 || room == before, "a round after the first allocated");
+        assert!(room <= 2 * 48 * COUNT as usize, "{room} bytes");
+        for (n, id) in ids.iter().enumerate() {
+            assert_eq!(list.cancel(*id), Some(n as u64));
+        }
+        assert!(list.is_empty() && ids.iter().all(|id| list.cancel(*id).is_none()));
+    }
+    assert_eq!(expired(&mut list, u64::MAX), []);
+}
+
+#[test]
 fn expiring_allocates_nothing_and_reserved_places_are_there_at_once() {
     let room = |list: &TimerList<u64>| (list.entries.capacity(), list.order.capacity());
     for reserved in [0, 1_000] {
