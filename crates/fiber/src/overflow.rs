@@ -36,9 +36,6 @@ const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// The handlers that were installed before ours, in the order of `SIGNALS`.
 static BEFORE: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 
-/// Bytes of a signal stack, in addition to the frame that the kernel writes there.
-const SIGNAL_STACK: usize = 32 * 1024;
-
 /// Installs the handler that names a worker whose stack overflowed, and then aborts the process.
 /// Other faults go to the handler that was installed before. Later calls do nothing.
 ///
@@ -174,56 +171,44 @@ pub struct HostGuard {
 ///
 /// If there is no memory for it.
 pub fn prepare_host_thread() -> HostGuard {
-    if signal_stack().ss_flags & libc::SS_DISABLE == 0 {
+    if sys::signal_stack().ss_flags & libc::SS_DISABLE == 0 {
         return HostGuard { made: None, pinned_to_thread: PhantomData };
     }
-    // SAFETY: Plain Call: returns a number; 0 means unknown.
-    let kernel_needs = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
     let guard = page_size();
-    let len =
-        (guard + SIGNAL_STACK + kernel_needs.max(libc::MINSIGSTKSZ)).next_multiple_of(page_size());
+    let len = guard + sys::signal_stack_size();
     let at = sys::reserve(len).expect("address space for a signal stack");
     // SAFETY: Own Memory: this is the first page of the memory that was reserved just above.
     unsafe { sys::guard(at, guard, GuardKind::probed()) }.expect("a guard for a signal stack");
-    set_signal_stack(libc::stack_t {
-        ss_sp: ptr::with_exposed_provenance_mut(at + guard),
-        ss_flags: 0,
-        ss_size: len - guard,
-    });
+    // SAFETY: Own Memory: the memory stays reserved until the `HostGuard` is dropped, which
+    // takes it out of use before it releases it.
+    unsafe {
+        sys::set_signal_stack(libc::stack_t {
+            ss_sp: ptr::with_exposed_provenance_mut(at + guard),
+            ss_flags: 0,
+            ss_size: len - guard,
+        })
+    };
     HostGuard { made: Some((at, len)), pinned_to_thread: PhantomData }
 }
 
 impl Drop for HostGuard {
     fn drop(&mut self) {
         let Some((at, len)) = self.made else { return };
-        let used = signal_stack().ss_sp as usize;
+        let used = sys::signal_stack().ss_sp as usize;
         if (at..at + len).contains(&used) {
-            set_signal_stack(libc::stack_t {
-                ss_sp: ptr::null_mut(),
-                ss_flags: libc::SS_DISABLE,
-                ss_size: len,
-            });
+            // SAFETY: Own Memory: no memory is used any more.
+            unsafe {
+                sys::set_signal_stack(libc::stack_t {
+                    ss_sp: ptr::null_mut(),
+                    ss_flags: libc::SS_DISABLE,
+                    ss_size: len,
+                })
+            };
         }
         // SAFETY: Own Memory: `prepare_host_thread` has reserved the memory, and it is not this
         // thread's signal stack now.
         unsafe { sys::release(at, len) };
     }
-}
-
-/// Returns the calling thread's signal stack.
-fn signal_stack() -> libc::stack_t {
-    // SAFETY: Plain Data: a stack_t without memory.
-    let mut now: libc::stack_t = unsafe { mem::zeroed() };
-    // SAFETY: Plain Call: only reads the present signal stack; `now` outlives the call.
-    assert_eq!(unsafe { libc::sigaltstack(ptr::null(), &raw mut now) }, 0);
-    now
-}
-
-fn set_signal_stack(new: libc::stack_t) {
-    // SAFETY: Own Memory: the memory, if any, is reserved until the `HostGuard` is dropped, which
-    // takes it out of use before it releases it.
-    let failed = unsafe { libc::sigaltstack(&raw const new, ptr::null_mut()) };
-    assert_eq!(failed, 0, "the kernel refused a signal stack");
 }
 
 #[cfg(test)]
@@ -271,6 +256,31 @@ mod tests {
         assert_named(&death, "billing 8");
     }
 
+    /// Overflows the stack of a thread on a pooled stack, below an intact signal stack.
+    fn overflow_in_a_thread(kind: GuardKind, name: &str) {
+        install_overflow_handler();
+        let mut pool = StackPool::for_threads_with_guard(CONFIG, kind);
+        let stack = pool.take().expect("a stack");
+        let thread = stack.spawn(name, || assert_ne!(bottomless(0), 1)).expect("a thread");
+        pool.give(thread.join());
+    }
+
+    #[test]
+    fn a_thread_on_a_pooled_stack_that_overflows_is_named() {
+        let name = "overflow::tests::a_thread_on_a_pooled_stack_that_overflows_is_named";
+        let death = child::dies(name, || overflow_in_a_thread(GuardKind::probed(), "thread 9"));
+        assert_eq!(death.signal, Some(libc::SIGABRT), "{}", death.words);
+        assert!(death.words.contains("worker 'thread 9' overflowed its stack"), "{}", death.words);
+    }
+
+    #[test]
+    fn a_thread_that_overflows_into_an_mprotect_guard_is_named_too() {
+        let name = "overflow::tests::a_thread_that_overflows_into_an_mprotect_guard_is_named_too";
+        let death = child::dies(name, || overflow_in_a_thread(GuardKind::Mprotect, "thread 10"));
+        assert_eq!(death.signal, Some(libc::SIGABRT), "{}", death.words);
+        assert!(death.words.contains("worker 'thread 10' overflowed its stack"), "{}", death.words);
+    }
+
     #[test]
     fn a_long_name_is_cut_between_characters() {
         let name = "overflow::tests::a_long_name_is_cut_between_characters";
@@ -292,12 +302,12 @@ mod tests {
 
     #[test]
     fn a_prepared_thread_gets_a_signal_stack_and_loses_it_again() {
-        let present = || signal_stack().ss_flags & libc::SS_DISABLE == 0;
+        let present = || sys::signal_stack().ss_flags & libc::SS_DISABLE == 0;
         let tried = std::thread::spawn(move || {
             // A thread of std has a signal stack already, so nothing changes.
-            let theirs = signal_stack().ss_sp as usize;
+            let theirs = sys::signal_stack().ss_sp as usize;
             drop(prepare_host_thread());
-            assert_eq!(signal_stack().ss_sp as usize, theirs);
+            assert_eq!(sys::signal_stack().ss_sp as usize, theirs);
             disable_signal_stack();
             let prepared = prepare_host_thread();
             assert!(present());
@@ -353,10 +363,13 @@ mod tests {
 
     fn disable_signal_stack() {
         let size = libc::MINSIGSTKSZ;
-        set_signal_stack(libc::stack_t {
-            ss_sp: ptr::null_mut(),
-            ss_flags: libc::SS_DISABLE,
-            ss_size: size,
-        });
+        // SAFETY: Own Memory: no memory is used any more.
+        unsafe {
+            sys::set_signal_stack(libc::stack_t {
+                ss_sp: ptr::null_mut(),
+                ss_flags: libc::SS_DISABLE,
+                ss_size: size,
+            })
+        };
     }
 }

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use crate::registry::Geometry;
 use crate::slab::{Slab, StackError};
 use crate::stack::{ABOVE_BASE, Place, Stack};
-use crate::sys::{GuardKind, page_size};
+use crate::sys::{self, GuardKind, page_size};
 
 /// The smallest stack, because printing a panic needs about this much.
 const SIZE_MIN: usize = 16 * 1024;
@@ -99,6 +99,8 @@ pub struct StackPool {
     keep_warm: usize,
     precommit: bool,
     geometry: Geometry,
+    /// The size of the signal stack below each stack; 0 for stacks of fibers.
+    signal: usize,
     kind: GuardKind,
 }
 
@@ -106,6 +108,21 @@ impl StackPool {
     /// Returns an empty pool. Nothing is reserved before the first [`take`](StackPool::take).
     pub fn new(config: StackConfig) -> StackPool {
         StackPool::with_guard(config, GuardKind::probed())
+    }
+
+    /// Returns an empty pool of stacks for threads ([`Stack::spawn`]). Each has room for what the C
+    /// library keeps on the stack of a thread, and a signal stack below it.
+    pub fn for_threads(config: StackConfig) -> StackPool {
+        StackPool::for_threads_with_guard(config, GuardKind::probed())
+    }
+
+    /// Does the same with this kind of guard, for tests of the older kinds.
+    pub(crate) fn for_threads_with_guard(config: StackConfig, kind: GuardKind) -> StackPool {
+        let size = config.size.clamp(SIZE_MIN, SIZE_MAX) + sys::thread_overhead();
+        let mut pool = StackPool::with_guard(StackConfig { size, ..config }, kind);
+        pool.signal = sys::signal_stack_size();
+        pool.geometry.guard = 2 * pool.geometry.guard + pool.signal;
+        pool
     }
 
     /// Returns a pool that guards its stacks by this kind of guard, for tests of the older kind.
@@ -123,6 +140,7 @@ impl StackPool {
             keep_warm: if config.precommit { usize::MAX } else { config.keep_warm },
             precommit: config.precommit,
             geometry,
+            signal: 0,
             kind,
         }
     }
@@ -197,7 +215,7 @@ impl StackPool {
         let stride = self.geometry.stride();
         let wanted = SLAB_STACKS_FIRST << self.slabs.len().min(16);
         let count = wanted.min(SLAB_STACKS_MAX).min(SLAB_BYTES_MAX / stride).max(1);
-        self.slabs.push(Slab::reserve(self.geometry, count)?);
+        self.slabs.push(Slab::reserve(self.geometry, self.signal, count)?);
         self.carve_newest().expect("a slab has at least one stack")
     }
 

@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// How a slab divides its memory among its stacks, in bytes. Both sizes are whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// The size of the guard at the low end of each stack.
+    /// The size of the guard at the low end of each stack, with the signal stack inside it.
     pub(crate) guard: usize,
     /// The size of the part above the guard, with the header.
     pub(crate) usable: usize,

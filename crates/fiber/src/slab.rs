@@ -99,6 +99,9 @@ pub(crate) struct Slab {
     low: usize,
     count: usize,
     geometry: Geometry,
+    /// The size of the signal stack of each stack, for threads; 0 for fibers. It lies in the middle
+    /// of the guard.
+    signal: usize,
     /// Number of stacks that are out.
     pub(crate) out: usize,
     /// One for each carved stack, in order, so its length is the number of carved stacks.
@@ -110,7 +113,11 @@ pub(crate) struct Slab {
 
 impl Slab {
     /// Reserves up to `count` stacks; fewer, down to one, if address space is scarce.
-    pub(crate) fn reserve(geometry: Geometry, mut count: usize) -> Result<Slab, StackError> {
+    pub(crate) fn reserve(
+        geometry: Geometry,
+        signal: usize,
+        mut count: usize,
+    ) -> Result<Slab, StackError> {
         let stride = geometry.stride();
         let low = loop {
             match sys::reserve(stride * count) {
@@ -120,7 +127,7 @@ impl Slab {
             }
         };
         let entry = registry::register(low, count, geometry);
-        Ok(Slab { low, count, geometry, out: 0, carved: Vec::new(), guarded: 0, entry })
+        Ok(Slab { low, count, geometry, signal, out: 0, carved: Vec::new(), guarded: 0, entry })
     }
 
     /// Returns its bytes of address space.
@@ -164,7 +171,7 @@ impl Slab {
             }
             let at = ptr::with_exposed_provenance_mut(region.low);
             self.carved.push(ValgrindStackRegistration::new(at, usable));
-            Ok(Place::new(region, number, index))
+            Ok(Place::new(region, number, index, self.signal))
         })
     }
 }
@@ -176,20 +183,30 @@ impl Slab {
         if index < self.guarded {
             return Ok(());
         }
-        let (stride, guard) = (self.geometry.stride(), self.geometry.guard);
-        let at = self.low + index * stride;
+        let stride = self.geometry.stride();
+        let guard = (self.geometry.guard - self.signal) / if self.signal > 0 { 2 } else { 1 };
+        let low = self.low + index * stride;
+        // Above the signal stack, if there is one: the guard of the stack.
+        let at = low + self.geometry.guard - guard;
         // The markers of stacks that are never carved take memory for page tables, so a slab is
         // guarded in several steps.
         let batch = (self.count / BATCHES).clamp(1, sys::GUARDS_AT_ONCE).min(self.count - index);
         if kind == GuardKind::Batched
             // SAFETY: Own Memory: the ranges are inside this slab; the stacks were never used.
             && unsafe { sys::guard_many(at, guard, stride, batch) }
+            // SAFETY: Own Memory: as above.
+            && (self.signal == 0 || unsafe { sys::guard_many(low, guard, stride, batch) })
         {
             self.guarded = index + batch;
             return Ok(());
         }
         // SAFETY: Own Memory: the range is inside this slab; the stack was never used.
         unsafe { sys::guard(at, guard, kind) }?;
+        // A signal stack gets no guard of its own if that would take two more mappings.
+        if self.signal > 0 && kind != GuardKind::Mprotect {
+            // SAFETY: Own Memory: as above.
+            unsafe { sys::guard(low, guard, kind) }?;
+        }
         self.guarded = index + 1;
         Ok(())
     }

@@ -21,9 +21,13 @@
 //! memory is valid.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::registry::{self, Region};
 use crate::sys;
@@ -74,14 +78,17 @@ pub(crate) struct Place {
     pub(crate) top: usize,
     /// The slab's number in its pool.
     pub(crate) slab: u32,
+    /// The size of the signal stack in the middle of the guard; 0 if there is none.
+    signal: u32,
 }
 
 impl Place {
     /// Returns the stack in `region`, coloured by its number in the slab.
-    pub(crate) fn new(region: Region, slab: u32, index: usize) -> Place {
+    pub(crate) fn new(region: Region, slab: u32, index: usize, signal: usize) -> Place {
         let base = region.top - HEADER - (index % COLOURS) * COLOUR_STEP;
         let base = NonZeroUsize::new(base).expect("no stack at address 0");
-        Place { base, guard_low: region.guard_low, low: region.low, top: region.top, slab }
+        let Region { guard_low, low, top } = region;
+        Place { base, guard_low, low, top, slab, signal: signal as u32 }
     }
 }
 
@@ -140,9 +147,93 @@ impl Stack {
         unsafe { ptr::with_exposed_provenance_mut::<[u8; HEADER]>(self.header()).write(header) };
     }
 
+    /// Starts a thread on this stack, which must come from a pool for threads
+    /// ([`StackPool::for_threads`](crate::StackPool::for_threads)). The thread costs no mapping of
+    /// its own, and an overflow of its stack is reported with its name.
+    ///
+    /// The thread is not one of `std`: [`std::thread::current`] shows no name. If `main` panics,
+    /// the panic is reported as usual, and the thread ends.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a thread. Then the stack comes back.
+    ///
+    /// # Panics
+    ///
+    /// If the stack is one for fibers.
+    pub fn spawn(
+        mut self,
+        name: &str,
+        main: impl FnOnce() + Send + 'static,
+    ) -> Result<StackThread, (io::Error, Stack)> {
+        let signal = self.place.signal as usize;
+        assert_ne!(signal, 0, "a thread needs a stack of a pool for threads");
+        self.set_name(name);
+        let Place { guard_low, low, base, .. } = self.place;
+        let signal_low = guard_low + (low - guard_low - signal) / 2;
+        let ended = Arc::new(AtomicBool::new(false));
+        let (name, tell) = (name.to_owned(), Arc::clone(&ended));
+        let main = Box::new(move || {
+            sys::name_this_thread(&name);
+            // SAFETY: Own Memory: the signal stack belongs to the stack of this thread, which is
+            // given back when the thread has been joined.
+            unsafe { sys::use_signal_stack(signal_low, signal) };
+            // A panic was reported. The payload is not dropped, because that may panic again.
+            catch_unwind(AssertUnwindSafe(main)).unwrap_or_else(std::mem::forget);
+            tell.store(true, Release);
+        });
+        // SAFETY: Own Memory: only this `Stack` has the memory, and the thread's handle keeps it.
+        match unsafe { sys::spawn_on(low, base.get(), main) } {
+            Ok(thread) => Ok(StackThread { thread, ended, stack: Some(self) }),
+            Err(error) => Err((error, self)),
+        }
+    }
+
     /// Returns the header's address, for [`read_name`].
     pub(crate) fn header(&self) -> usize {
         self.place.top - HEADER
+    }
+}
+
+/// A thread on a pooled stack ([`Stack::spawn`]).
+///
+/// If it is dropped without being joined, the stack is leaked (see [`leaked`]).
+#[derive(Debug)]
+#[must_use = "the stack of a thread that is not joined is leaked"]
+pub struct StackThread {
+    thread: libc::pthread_t,
+    /// Whether the thread's first function has returned.
+    ended: Arc<AtomicBool>,
+    /// Present until the thread has been joined.
+    stack: Option<Stack>,
+}
+
+impl StackThread {
+    /// Waits until the thread has ended, and returns its stack.
+    ///
+    /// # Panics
+    ///
+    /// If a thread joins itself.
+    pub fn join(mut self) -> Stack {
+        // SAFETY: Own Memory: the thread was not joined or detached, because the stack is present
+        // until then.
+        unsafe { sys::join(self.thread) };
+        self.stack.take().expect("a thread is joined once")
+    }
+
+    /// Returns whether the thread's first function has returned. Then `join` waits for a moment at
+    /// most.
+    pub fn is_finished(&self) -> bool {
+        self.ended.load(Acquire)
+    }
+}
+
+impl Drop for StackThread {
+    fn drop(&mut self) {
+        if self.stack.is_some() {
+            // SAFETY: Own Memory: as in `join`.
+            unsafe { sys::detach(self.thread) };
+        }
     }
 }
 
@@ -254,6 +345,64 @@ unsafe impl corosensei::stack::Stack for Stack {
 mod tests {
     use super::*;
     use crate::pool::{StackConfig, StackPool};
+
+    /// The configuration of pools for threads in these tests.
+    const THREADS: StackConfig = StackConfig { size: 64 << 10, precommit: false, keep_warm: 4 };
+
+    #[test]
+    fn threads_run_on_pooled_stacks_and_give_them_back() {
+        let mut pool = StackPool::for_threads(THREADS);
+        for round in 0..3 {
+            let threads: Vec<_> = (0..8)
+                .map(|n| {
+                    let stack = pool.take().expect("a stack");
+                    let range = stack.range();
+                    let main = move || {
+                        assert!(range.is_here());
+                        let own = StackRange::of_this_thread().expect("the C library knows it");
+                        assert!(range.contains(own.low()) && own.top() <= range.top());
+                        // The thread may use as much as was asked for.
+                        assert!(own.size() >= 64 << 10, "{} bytes", own.size());
+                        let comm = std::fs::read_to_string("/proc/thread-self/comm");
+                        assert_eq!(comm.expect("the name").trim(), format!("pooled-{n}"));
+                    };
+                    stack.spawn(&format!("pooled-{n}"), main).map_err(|(error, _)| error)
+                })
+                .collect();
+            for thread in threads {
+                pool.give(thread.expect("a thread").join());
+            }
+            assert_eq!((pool.stats().taken, pool.stats().pooled), (0, 8), "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_gives_its_stack_back_and_a_dropped_one_leaks_it() {
+        let name =
+            "stack::tests::a_thread_that_panics_gives_its_stack_back_and_a_dropped_one_leaks_it";
+        crate::child::succeeds(name, || {
+            let mut pool = StackPool::for_threads(THREADS);
+            let start = |pool: &mut StackPool| {
+                let stack = pool.take().expect("a stack");
+                stack.spawn("careless", || panic!("the last straw")).expect("a thread")
+            };
+            let thread = start(&mut pool);
+            while !thread.is_finished() {
+                std::thread::yield_now();
+            }
+            pool.give(thread.join());
+            assert_eq!(leaked(), 0);
+            drop(start(&mut pool));
+            assert_eq!((leaked(), pool.stats().taken), (1, 1));
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "a pool for threads")]
+    fn no_thread_runs_on_a_stack_of_fibers() {
+        let mut pool = StackPool::new(THREADS);
+        let _ = pool.take().expect("a stack").spawn("misplaced", || ());
+    }
 
     #[test]
     fn how_deep_a_stack_was_used_is_told_for_every_range_of_it() {

@@ -1,4 +1,5 @@
-//! The calls of Linux and of ThreadSanitizer that stacks need, each in a function of its own.
+//! The calls of Linux, of the C library and of ThreadSanitizer that stacks need, each in a function
+//! of its own: for mappings, guards, signal stacks, and threads on given stacks.
 //!
 //! A *guard* is a range of memory in which every access faults. Linux 6.13 and later can mark a
 //! guard in the page table (`MADV_GUARD_INSTALL`), so a slab with any number of guarded stacks
@@ -49,12 +50,14 @@ impl GuardKind {
         static PROBED: OnceLock<GuardKind> = OnceLock::new();
         *PROBED.get_or_init(|| {
             let without = std::env::var("UMS_STACKS_WITHOUT").unwrap_or_default();
-            match without.as_str() {
-                "markers" => GuardKind::Mprotect,
-                _ if !madvise_guards() => GuardKind::Mprotect,
-                "batches" => GuardKind::Madvise,
-                _ if !madvise_guards_in_batches() => GuardKind::Madvise,
-                _ => GuardKind::Batched,
+            let known = ["", "batches", "markers"].contains(&without.as_str());
+            assert!(known, "UMS_STACKS_WITHOUT is {without:?}, and can be batches or markers");
+            if without == "markers" || !madvise_guards() {
+                GuardKind::Mprotect
+            } else if without == "batches" || !madvise_guards_in_batches() {
+                GuardKind::Madvise
+            } else {
+                GuardKind::Batched
             }
         })
     }
@@ -221,6 +224,142 @@ pub(crate) fn thread_stack() -> Option<(usize, usize)> {
     // pages in memory, because the guard's are never in memory.
     let page = page_size();
     Some((at.expose_provenance().next_multiple_of(page), len / page * page))
+}
+
+/// Returns the bytes that the C library keeps on the stack of each thread (thread-locals, its own
+/// record), and the least that it wants to remain.
+pub(crate) fn thread_overhead() -> usize {
+    type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+    // SAFETY: Plain Call: looks a name up.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+    if found.is_null() {
+        // A C library without this function keeps its own record elsewhere.
+        return libc::PTHREAD_STACK_MIN.next_multiple_of(page_size());
+    }
+    let mut attributes = std::mem::MaybeUninit::uninit();
+    // SAFETY: Loaded: glibc's function of this name has this type. Plain Call: the attributes
+    // outlive the call, and are destroyed after it.
+    let least = unsafe {
+        let least = std::mem::transmute::<*mut libc::c_void, Least>(found);
+        libc::pthread_attr_init(attributes.as_mut_ptr());
+        let bytes = least(attributes.as_ptr());
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        bytes
+    };
+    least.next_multiple_of(page_size())
+}
+
+/// The first function of a thread.
+pub(crate) type ThreadMain = Box<dyn FnOnce() + Send>;
+
+/// Creates a thread that runs `main` on the stack between these addresses.
+///
+/// # Safety
+///
+/// No other code uses the memory, which is mapped, until the thread has been joined.
+pub(crate) unsafe fn spawn_on(
+    low: usize,
+    top: usize,
+    main: ThreadMain,
+) -> io::Result<libc::pthread_t> {
+    extern "C" fn run(main: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: Handed Over: the creator has given this box to this thread only.
+        let main = unsafe { Box::from_raw(main.cast::<ThreadMain>()) };
+        main();
+        ptr::null_mut()
+    }
+    let main = Box::into_raw(Box::new(main));
+    let mut attributes = std::mem::MaybeUninit::uninit();
+    let mut thread = 0;
+    // SAFETY: Contract; the attributes outlive the calls, and are destroyed last.
+    let failed = unsafe {
+        libc::pthread_attr_init(attributes.as_mut_ptr());
+        let at = ptr::with_exposed_provenance_mut(low);
+        let mut failed = libc::pthread_attr_setstack(attributes.as_mut_ptr(), at, top - low);
+        if failed == 0 {
+            failed = libc::pthread_create(&mut thread, attributes.as_ptr(), run, main.cast());
+        }
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        failed
+    };
+    if failed == 0 {
+        return Ok(thread);
+    }
+    // SAFETY: Handed Over: no thread has got it.
+    drop(unsafe { Box::from_raw(main) });
+    Err(io::Error::from_raw_os_error(failed))
+}
+
+/// Waits until a thread has ended.
+///
+/// # Safety
+///
+/// [`spawn_on`] has returned the thread, and it has not been joined or detached.
+pub(crate) unsafe fn join(thread: libc::pthread_t) {
+    // SAFETY: Contract.
+    let failed = unsafe { libc::pthread_join(thread, ptr::null_mut()) };
+    assert_eq!(failed, 0, "a thread cannot join itself");
+}
+
+/// Gives up the right to join a thread.
+///
+/// # Safety
+///
+/// As [`join`].
+pub(crate) unsafe fn detach(thread: libc::pthread_t) {
+    // SAFETY: Contract.
+    let _ = unsafe { libc::pthread_detach(thread) };
+}
+
+/// Sets the name that the system shows for the calling thread, cut to 15 bytes.
+pub(crate) fn name_this_thread(name: &str) {
+    let mut bytes = [0u8; 16];
+    let len = name.floor_char_boundary(bytes.len() - 1);
+    bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+    // SAFETY: Plain Call: the kernel copies the name, which ends with a zero.
+    unsafe { libc::prctl(libc::PR_SET_NAME, bytes.as_ptr()) };
+}
+
+/// Bytes of a signal stack, in addition to the frame that the kernel writes there.
+const SIGNAL_STACK: usize = 32 * 1024;
+
+/// Returns the size of a signal stack: whole pages.
+pub(crate) fn signal_stack_size() -> usize {
+    // SAFETY: Plain Call: returns a number; 0 means unknown.
+    let kernel_needs = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+    (SIGNAL_STACK + kernel_needs.max(libc::MINSIGSTKSZ)).next_multiple_of(page_size())
+}
+
+/// Makes `len` bytes at this address the signal stack of the calling thread.
+///
+/// # Safety
+///
+/// No other code uses the memory until the thread has ended.
+pub(crate) unsafe fn use_signal_stack(at: usize, len: usize) {
+    let at = ptr::with_exposed_provenance_mut(at);
+    // SAFETY: Contract.
+    unsafe { set_signal_stack(libc::stack_t { ss_sp: at, ss_flags: 0, ss_size: len }) };
+}
+
+/// Returns the calling thread's signal stack.
+pub(crate) fn signal_stack() -> libc::stack_t {
+    // SAFETY: Plain Data: a stack_t without memory.
+    let mut now: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: Plain Call: only reads the present signal stack; `now` outlives the call.
+    assert_eq!(unsafe { libc::sigaltstack(ptr::null(), &raw mut now) }, 0);
+    now
+}
+
+/// Changes the calling thread's signal stack.
+///
+/// # Safety
+///
+/// No other code uses the memory, if there is any, until the signal stack is changed again or the
+/// thread has ended.
+pub(crate) unsafe fn set_signal_stack(new: libc::stack_t) {
+    // SAFETY: Contract.
+    let failed = unsafe { libc::sigaltstack(&raw const new, ptr::null_mut()) };
+    assert_eq!(failed, 0, "the kernel refused a signal stack");
 }
 
 /// Returns the lowest address in the range whose page is in memory, or `top` if no page is. Returns

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::*;
+use seccomp::{has_survived, survived};
 use ums::{Node, WaitReason, WorkerKind};
 
 fn preemptively<R: Send>(f: impl FnOnce() -> R + Send) -> R {
@@ -279,6 +280,46 @@ fn ten_thousand_workers_begin_and_end_and_leave_nothing_behind() {
     }
     // The C library caches some stacks, and the allocator keeps its arenas.
     eventually("their stacks are gone", || mappings() < before + 400);
+}
+
+/// Returns how many mappings this process has.
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").expect("the process's mappings").lines().count()
+}
+
+#[test]
+fn workers_take_at_most_two_mappings_each() {
+    const WORKERS: usize = 2_000;
+    if child_errand().is_some() {
+        on_own(
+            |b| b.max_workers(WORKERS + 8),
+            |node| {
+                let before = mappings();
+                let open = Arc::new(ums::sync::Event::manual(false));
+                let tasks = node.run({
+                    let open = Arc::clone(&open);
+                    move || {
+                        let wait = |_| {
+                            let open = Arc::clone(&open);
+                            ums::spawn(move || open.wait().expect("it is not cancelled"))
+                        };
+                        (0..WORKERS).map(wait).collect::<Vec<_>>()
+                    }
+                });
+                eventually("all wait", || {
+                    ums::testing::scheduler(node, 0).counters.waiting == WORKERS as u64
+                });
+                let each = (mappings() - before) as f64 / WORKERS as f64;
+                eprintln!("{each} mappings for each worker");
+                assert!(each <= 2.1, "{each} mappings for each worker");
+                open.set();
+                tasks.into_iter().for_each(|task| task.join().expect("it ends"));
+            },
+        );
+        survived();
+    }
+    let output = run_child("workers_take_at_most_two_mappings_each", "now");
+    assert!(has_survived(&output), "{output:?}");
 }
 
 fn couple() -> ums::worker::Coupled {

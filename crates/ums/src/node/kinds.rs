@@ -6,7 +6,7 @@
 
 use super::builder::Builder;
 use crate::os::limits;
-use crate::os::linux::room;
+use crate::os::linux::room::{self, Cost};
 use crate::scheduler::{self, WorkerKind};
 use crate::wait::error::BuildError;
 
@@ -112,8 +112,8 @@ impl Builder {
         }
         // If no number was set, the limit is the one that the system allows, and needs no check.
         let Some(workers) = self.max_workers.map(|workers| workers as u64) else { return Ok(()) };
-        let (maps, need) =
-            (room::max_map_count(), workers * room::MAPPINGS_OF_THREAD + MAPPINGS_LEFT);
+        let each = Cost::of_context(self.stack_of(self.kind)).mappings();
+        let (maps, need) = (room::max_map_count(), workers * each + MAPPINGS_LEFT);
         if let Some(most) = maps.filter(|most| need > *most) {
             return refuse(format!(
                 "{workers} workers with their own context need {need} mappings, and \

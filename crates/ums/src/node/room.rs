@@ -45,7 +45,8 @@ impl Builder {
         let stack = self.stack_of(kind);
         let cost = match kind {
             WorkerKind::Fiber => Cost::of_fiber(stack, self.precommit),
-            _ => Cost::of_thread(stack),
+            WorkerKind::OwnContext => Cost::of_context(stack),
+            WorkerKind::Thread => Cost::of_thread(stack),
         };
         let room = Room::for_workers(cost, &Left::read());
         let hard = room.workers.max(schedulers);

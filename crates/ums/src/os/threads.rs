@@ -7,6 +7,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fiber::{Stack, StackThread};
+
 use super::clock;
 use super::event::ThreadEvent;
 use super::sim;
@@ -15,15 +17,26 @@ use crate::os::lock::Lock;
 /// The handle of a thread, for joining it.
 #[derive(Debug)]
 pub struct ThreadHandle {
-    real: std::thread::JoinHandle<()>,
+    real: Real,
     simulated: Option<sim::Enlisted>,
 }
 
+/// A thread of the system.
+#[derive(Debug)]
+enum Real {
+    OfStd(std::thread::JoinHandle<()>),
+    OnStack(StackThread),
+}
+
 impl ThreadHandle {
-    /// Waits until the thread has ended. Returns an error if it panicked.
-    pub fn join(self) -> std::thread::Result<()> {
+    /// Waits until the thread has ended. Returns its stack, if it was created by [`spawn_on`]; or
+    /// an error if another thread has panicked.
+    pub fn join(self) -> std::thread::Result<Option<Stack>> {
         self.simulated.iter().for_each(sim::Enlisted::wait);
-        self.real.join()
+        match self.real {
+            Real::OfStd(thread) => thread.join().map(|()| None),
+            Real::OnStack(thread) => Ok(Some(thread.join())),
+        }
     }
 
     /// Notes, in a simulated world, that the thread's worker was released: it ends on its own
@@ -37,7 +50,10 @@ impl ThreadHandle {
         if let Some(simulated) = &self.simulated {
             return simulated.is_gone();
         }
-        self.real.is_finished()
+        match &self.real {
+            Real::OfStd(thread) => thread.is_finished(),
+            Real::OnStack(thread) => thread.is_finished(),
+        }
     }
 }
 
@@ -61,11 +77,24 @@ pub fn spawn(
         });
         let simulated = Some(enlisted.clone());
         return spawned
-            .map(|real| ThreadHandle { real, simulated })
+            .map(|real| ThreadHandle { real: Real::OfStd(real), simulated })
             .inspect_err(|_| enlisted.strike());
     }
     let real = builder.name(name).spawn(main)?;
-    Ok(ThreadHandle { real, simulated: None })
+    Ok(ThreadHandle { real: Real::OfStd(real), simulated: None })
+}
+
+/// Creates a thread on a stack of a pool for threads. Not for simulated worlds.
+///
+/// # Errors
+/// An error of the operating system. Then the stack comes back.
+pub fn spawn_on(
+    stack: Stack,
+    name: &str,
+    main: impl FnOnce() + Send + 'static,
+) -> Result<ThreadHandle, (io::Error, Stack)> {
+    let thread = stack.spawn(name, main)?;
+    Ok(ThreadHandle { real: Real::OnStack(thread), simulated: None })
 }
 
 /// Sleeps for this long.

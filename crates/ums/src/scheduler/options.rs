@@ -71,12 +71,16 @@ pub(crate) struct SchedulerOptions {
 }
 
 impl SchedulerOptions {
-    /// Stacks for fiber workers.
+    /// Returns a pool of stacks for workers of this kind.
     pub(super) fn stacks(&self) -> StackPool {
-        StackPool::new(fiber::StackConfig {
+        let config = fiber::StackConfig {
             size: self.stack_size,
             precommit: self.precommit,
             keep_warm: crate::os::limits::WARM_STACKS,
-        })
+        };
+        match self.kind.is_thread() {
+            true => StackPool::for_threads(config),
+            false => StackPool::new(config),
+        }
     }
 }

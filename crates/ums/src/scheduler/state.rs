@@ -170,7 +170,7 @@ pub(crate) struct Core {
     pub fiber: *mut Fiber,
     /// The switch in progress, if workers have their own context.
     pub switching: Switching,
-    /// The stacks of fibers, from the first fiber on.
+    /// The stacks of fibers or own contexts, from the first one on.
     pub stacks: Option<StackPool>,
     /// Completions that the driver has delivered and no turn has handled yet.
     pub done: Vec<Done>,
@@ -524,6 +524,13 @@ impl Scheduler {
 }
 
 impl Core {
+    /// Returns the stack of a worker that has ended, if it was one of the pool, to the pool.
+    pub(super) fn take_stack_back(&mut self, stack: Option<fiber::Stack>) {
+        if let (Some(pool), Some(stack)) = (&mut self.stacks, stack) {
+            pool.give(stack);
+        }
+    }
+
     /// Records an event for which the clock was read at `at`; see [`EventRing::record_at`].
     #[inline]
     pub(crate) fn record_at(&self, event: RingEvent, worker: WorkerId, detail: u32, at: u64) {

@@ -31,10 +31,9 @@ impl Scheduler {
             self.retire(oldest);
         }
         let graves = std::mem::take(&mut *self.graves.lock());
-        for thread in graves {
-            // A worker thread that panicked outside every request has said so already.
-            let _ = thread.join();
-        }
+        // A worker thread that panicked outside every request has said so already.
+        let stacks = graves.into_iter().filter_map(|thread| thread.join().ok()?);
+        self.take_stacks_back(stacks.collect());
         self.with(|core| self.publish(core));
         // The thread that opened a ring must close it (rule 1). That is this thread, but the last
         // owner of this scheduler may be on any other. So the driver is replaced here by one
@@ -61,15 +60,23 @@ impl Scheduler {
     /// Returns true if there are threads that were told to end and have not ended yet.
     pub(super) fn join_the_ended(&self) -> bool {
         let mut graves = self.graves.lock();
-        let mut at = 0;
+        let (mut at, mut stacks) = (0, Vec::new());
         while at < graves.len() {
             if graves[at].is_finished() {
-                let _ = graves.swap_remove(at).join();
+                stacks.extend(graves.swap_remove(at).join().ok().flatten());
             } else {
                 at += 1;
             }
         }
-        !graves.is_empty()
+        let ending = !graves.is_empty();
+        drop(graves);
+        self.take_stacks_back(stacks);
+        ending
+    }
+
+    /// Returns the stacks of threads that have ended to the pool.
+    fn take_stacks_back(&self, stacks: Vec<fiber::Stack>) {
+        self.with(|core| stacks.into_iter().for_each(|stack| core.take_stack_back(Some(stack))));
     }
 
     /// Returns the waiters of workers that have not ended, for the report of an unclean end.

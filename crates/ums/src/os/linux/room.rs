@@ -86,16 +86,32 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of a fiber worker. If a guard does not split a mapping, many small stacks
-    /// share one.
+    /// Returns the cost of a worker with its own context. Its thread runs on a pooled stack, as a
+    /// fiber does, and has no other mapping.
+    pub fn of_context(stack: usize) -> Cost {
+        let mappings = mappings_of_pooled(stack);
+        Cost { address_space: stack as u64 + (128 << 10), mappings, ..Cost::of_thread(stack) }
+    }
+
+    /// Returns how many mappings it takes.
+    pub fn mappings(&self) -> u64 {
+        self.mappings
+    }
+
+    /// Returns the cost of a fiber worker.
     pub fn of_fiber(stack: usize, precommit: bool) -> Cost {
-        let shares = super::trial::guard_install().is_ok();
-        let mappings = match shares {
-            true => u64::from(stack > 1 << 29),
-            false => 2,
-        };
+        let mappings = mappings_of_pooled(stack);
         let memory = if precommit { stack as u64 } else { 32 << 10 };
         Cost { memory, address_space: stack as u64 + (32 << 10), mappings, threads: 0 }
+    }
+}
+
+/// Returns how many mappings a pooled stack takes. If a guard does not split a mapping, many small
+/// stacks share one.
+fn mappings_of_pooled(stack: usize) -> u64 {
+    match fiber::StackPool::guard_kind() {
+        "mprotect" => 2,
+        _ => u64::from(stack > 1 << 29),
     }
 }
 

@@ -122,5 +122,5 @@ fn bury_current(scheduler: &Scheduler) {
     // SAFETY: Home: the fiber has finished and its worker is removed, so this is the only pointer
     // to what `create` boxed.
     let stack = unsafe { Box::from_raw(fiber) }.into_stack();
-    scheduler.with(|core| core.stacks.as_mut().map(|pool| pool.give(stack)));
+    scheduler.with(|core| core.take_stack_back(Some(stack)));
 }

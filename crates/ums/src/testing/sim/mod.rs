@@ -109,7 +109,7 @@ impl Thread {
     /// # Errors
     /// The panic of the thread.
     pub fn join(self) -> std::thread::Result<()> {
-        self.0.join()
+        self.0.join().map(|_| ())
     }
 }
 

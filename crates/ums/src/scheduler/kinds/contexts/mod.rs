@@ -49,12 +49,12 @@ impl Kind for Contexts {
 
     fn create(
         scheduler: &Scheduler,
-        _: &mut Core,
+        core: &mut Core,
         id: WorkerId,
         waiter: &'static Waiter,
         name: String,
     ) -> io::Result<ExecutionContext> {
-        scheduler.create_context(id, waiter, name).map(ExecutionContext::Own)
+        scheduler.create_context(core, id, waiter, name).map(ExecutionContext::Own)
     }
 
     #[inline(always)]

@@ -37,6 +37,7 @@
 
 #![allow(unsafe_code)]
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -165,15 +166,15 @@ impl Scheduler {
     /// Creates the thread of a new worker, and waits until the worker has left its kernel thread.
     pub(super) fn create_context(
         &self,
+        core: &mut Core,
         id: WorkerId,
         waiter: &'static Waiter,
         name: String,
-    ) -> std::io::Result<Own> {
+    ) -> io::Result<Own> {
         let (scheduler, context) = (self.arc(), &waiter.record.context);
         let refused: Arc<OnceLock<Refused>> = Arc::default();
         let told = refused.clone();
-        let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
-        let thread = threads::spawn(builder, name, move || {
+        let main = move || {
             scheduler.arrive(waiter);
             calls::detect_here(&OfContexts);
             scheduler.runs_on_carriers(Mine { scheduler: &*scheduler, waiter });
@@ -194,11 +195,12 @@ impl Scheduler {
                     waiter.event.set();
                 }
             }
-        })?;
+        };
+        let thread = self.start_context(core, name, main)?;
         waiter.event.wait();
         if let Some(why) = refused.get() {
-            let _ = thread.join();
-            return Err(std::io::Error::other(*why));
+            core.take_stack_back(thread.join().ok().flatten());
+            return Err(io::Error::other(*why));
         }
         waiter.record.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
         Ok(Own { context, thread })
@@ -206,6 +208,27 @@ impl Scheduler {
 }
 
 impl Scheduler {
+    /// Creates a thread on a stack of the pool: so it takes no mapping of its own, and the stacks
+    /// of different workers begin at different offsets of a page. In a simulated world it is one
+    /// of `std`.
+    fn start_context(
+        &self,
+        core: &mut Core,
+        name: String,
+        main: impl FnOnce() + Send + 'static,
+    ) -> io::Result<ThreadHandle> {
+        if os::sim::is_here() {
+            let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
+            return threads::spawn(builder, name, main);
+        }
+        let pool = core.stacks.get_or_insert_with(|| self.options.stacks());
+        let stack = pool.take().map_err(io::Error::other)?;
+        threads::spawn_on(stack, &name, main).map_err(|(error, stack)| {
+            pool.give(stack);
+            error
+        })
+    }
+
     /// Does in a simulated world what a new worker does: leaves its kernel thread, and notifies its
     /// creator.
     fn detach_in_world(self: &Arc<Self>, mine: &Context, id: WorkerId, waiter: &'static Waiter) {
