@@ -307,7 +307,7 @@ fn a_query_that_would_write_is_refused() {
     send(&mut session, &mut client, query("insert into f values ('a')"));
     assert_eq!(send(&mut session, &mut client, query("select optimize(f) from f")).0, "EZ");
     let said = String::from_utf8_lossy(&client.output).into_owned();
-    assert!(said.contains("not authorized"), "{said}");
+    assert!(said.contains("42883"), "{said}");
     let insert = "insert into f(f) values ('optimize')";
     assert_eq!(send(&mut session, &mut client, query(insert)).0, "CZ");
 }

@@ -106,6 +106,9 @@ impl Failure {
     }
 }
 
+/// The SQLSTATE of everything that SQLite's authorizer refuses.
+pub(crate) const NOT_AUTHORIZED: &str = "42501";
+
 pub(crate) const CANCELLED: &str = "canceling statement due to user request";
 
 impl From<Interrupted> for SqlError {
@@ -163,9 +166,8 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
         ffi::SQLITE_INTERRUPT => SqlError::new("57014", CANCELLED),
         ffi::SQLITE_CONSTRAINT => SqlError::new("23000", message),
         ffi::SQLITE_LOCKED => SqlError::new("55P03", message),
-        ffi::SQLITE_AUTH => SqlError::new("42501", "permission denied for this PRAGMA").hint(
-            "The server keeps the log and its syncs; SET synchronous_commit is a session's own.",
-        ),
+        // The session replaces this error by the authorizer's own.
+        ffi::SQLITE_AUTH => SqlError::new(NOT_AUTHORIZED, message),
         ffi::SQLITE_NOMEM => SqlError::new("53200", message),
         ffi::SQLITE_READONLY => SqlError::new("25006", message),
         ffi::SQLITE_IOERR | ffi::SQLITE_CANTOPEN => SqlError::new("58030", message),
@@ -184,6 +186,9 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
 fn from_message(message: String) -> SqlError {
     if message == CANCELLED {
         return SqlError::new("57014", message);
+    }
+    if message.starts_with("not authorized") {
+        return SqlError::new(NOT_AUTHORIZED, message);
     }
     let found = missing(&message).or_else(|| syntax(&message)).or_else(|| repeated(&message));
     found.unwrap_or_else(|| SqlError::new(other_code(&message), message))

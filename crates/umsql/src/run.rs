@@ -20,7 +20,7 @@ use rusqlite::{Connection, Statement as Prepared};
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Sql, Statement, statement};
 use crate::engine::{Engine, Lease};
-use crate::error::{Failure, Result, SqlError};
+use crate::error::{Failure, NOT_AUTHORIZED, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::plan;
 use crate::session::{OUT_MAX, Session, Tx, settle};
@@ -114,6 +114,11 @@ impl Session {
             // The statement was cancelled while it waited for a lock, which the engine reports as
             // busy.
             error = host::Interrupted.into();
+        }
+        if error.code == NOT_AUTHORIZED
+            && let Some(refused) = self.lease.as_ref().and_then(|lease| lease.refused())
+        {
+            error = SqlError { offset: error.offset, ..refused };
         }
         if error.fatal {
             return Err(Failure::Sql(error));

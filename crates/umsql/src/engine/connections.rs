@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
-use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 
+use super::allowed::{self, Refused};
 use super::files::Files;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
@@ -153,7 +153,7 @@ impl Engine {
 
         let probe = Probe::default();
         let looks = probe.clone();
-        connection.authorizer(Some(allow))?;
+        let refused = allowed::restrict(&mut connection)?;
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
         let (database, on) = (self.database.clone(), self.files);
@@ -162,7 +162,7 @@ impl Engine {
         tables::register(&connection, vec![Box::new(group_commit), Box::new(page_pool)])?;
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);
-        Ok(Db { connection, probe, schema, catalog: false })
+        Ok(Db { connection, probe, refused, schema, catalog: false })
     }
 
     /// Takes an idle connection. Connections of this scheduler are preferred, because their caches
@@ -196,32 +196,11 @@ fn look(probe: &Probe) -> bool {
     probe.used_up() || stop.unwrap_or(true)
 }
 
-/// The authorizer: refuses the PRAGMAs that change how the log is written and synced. Even on a
-/// client's own connection, such a change would end the durability of all clients' commits. Reading
-/// these settings is allowed.
-fn allow(context: AuthContext<'_>) -> Authorization {
-    const KEPT: [&str; 4] = ["journal_mode", "synchronous", "locking_mode", "wal_autocheckpoint"];
-    match context.action {
-        AuthAction::Pragma { pragma_name, pragma_value: Some(_) }
-            if KEPT.iter().any(|kept| pragma_name.eq_ignore_ascii_case(kept)) =>
-        {
-            Authorization::Deny
-        }
-        // This function would write from inside a query, without the write gate. `INSERT INTO t(t)
-        // VALUES ('optimize')` has the same effect.
-        AuthAction::Function { function_name }
-            if function_name.eq_ignore_ascii_case("optimize") =>
-        {
-            Authorization::Deny
-        }
-        _ => Authorization::Allow,
-    }
-}
-
 #[derive(Debug)]
 struct Db {
     connection: Connection,
     probe: Probe,
+    refused: Refused,
     schema: u64,
     /// Whether the catalogue views have been created.
     catalog: bool,
@@ -267,6 +246,11 @@ impl Lease {
             db.connection.flush_prepared_statement_cache();
             db.schema = schema;
         }
+    }
+
+    /// Returns why the authorizer refused the last statement, if it did and nothing has asked yet.
+    pub(crate) fn refused(&self) -> Option<SqlError> {
+        self.db().refused.take()
     }
 
     /// Runs `f` as a probe.

@@ -7,6 +7,7 @@
 //!
 //! The wire protocol and transaction blocks are not here; they belong to the session.
 
+mod allowed;
 mod catalog;
 mod files;
 mod functions;

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Attacks by one client: each is refused with a clear error, and all other clients go on.
+
+Two bystanders, one that reads and one that writes, work during every attack; afterwards their work must be complete. The server must not end.
+docs/security.md lists the limits that stop these attacks.
+"""
+
+import os
+import threading
+import time
+
+from wire import PID, Checks, Closed, Conn, Refused
+
+checks = Checks()
+
+
+class Bystander(threading.Thread):
+    """A session that runs small transactions, one after the other, until it is stopped."""
+
+    def __init__(self, number):
+        super().__init__(daemon=True)
+        self.number, self.done, self.error, self.stopped = number, 0, None, threading.Event()
+
+    def run(self):
+        try:
+            conn = Conn()
+            while not self.stopped.is_set():
+                conn.query(f"insert into bystanders values ({self.number}, {self.done})")
+                assert conn.query("select 1") == [("1",)]
+                self.done += 1
+                time.sleep(0.002)
+            conn.close()
+        except Exception as error:  # Any error of a bystander is a finding.
+            self.error = error
+
+
+def refusal(conn, sql, values=None, oids=()):
+    """Returns the error, or None if the statement was accepted."""
+    try:
+        conn.query(sql) if values is None else conn.prepared(sql, values, oids=oids)
+    except Refused as error:
+        return error
+    return None
+
+
+def refused(name, conn, sql, code, word, values=None, oids=()):
+    """The statement is refused with this SQLSTATE; the message names the thing. The session goes on."""
+    try:
+        error = refusal(conn, sql, values, oids)
+        found = (error.code, word.lower() in str(error).lower()) if error else "accepted"
+        checks.that(name, found == (code, True), f"expected {code} and {word!r}, found {error or 'no error'}")
+        checks.equal(f"{name}: the session goes on", [("1",)], conn.query("select 1"))
+    except (Closed, OSError) as error:
+        checks.that(name, False, f"the connection ended: {error!r}")
+        return Conn()
+    return conn
+
+
+# --- What clients may use of SQLite -----------------------------------------------------------------------------------
+
+def functions(conn):
+    for call, values, oids in [
+        ("fts3_tokenizer('simple')", None, ()),
+        ("fts3_tokenizer($1)", ["simple"], (25,)),
+        ("fts3_tokenizer($1, $2)", ["simple", "AAAAAAAA"], (25, 25)),
+        ("load_extension('/tmp/x')", None, ()),
+        ("sqlite_log(1, 'x')", None, ()),
+    ]:
+        conn = refused(call, conn, f"select {call}", "42883", call[: call.index("(")], values, oids)
+    return conn
+
+
+def pragmas(conn):
+    for pragma, code in [
+        ("temp_store_directory = '/tmp'", "0A000"), ("case_sensitive_like = on", "0A000"),
+        ("hard_heap_limit = 1000", "42501"), ("soft_heap_limit = 1000", "42501"), ("mmap_size = 100000000", "42501"),
+        ("busy_timeout = 100000", "42501"), ("synchronous = off", "42501"), ("journal_mode = off", "42501"),
+        ("writable_schema = on", "42501"), ("trusted_schema = on", "42501"), ("schema_version = 7", "42501"),
+    ]:
+        conn = refused(f"pragma {pragma}", conn, f"pragma {pragma}", code, pragma.split()[0])
+    return conn
+
+
+def modules(conn):
+    for module in ["fts3tokenize(simple)", "csv(filename='/etc/passwd')", "fsdir"]:
+        conn = refused(module, conn, f"create virtual table v using {module}", "0A000", module.split("(")[0])
+    return conn
+
+
+def main():
+    conn = Conn()
+    conn.query("create table bystanders(number int, done int)")
+    for attack in ATTACKS:
+        bystanders = [Bystander(number) for number in range(2)]
+        for bystander in bystanders:
+            bystander.start()
+        try:
+            conn = attack(conn) or conn
+        except (Closed, Refused, OSError, AssertionError) as error:
+            checks.that(attack.__name__, False, repr(error))
+        for bystander in bystanders:
+            bystander.stopped.set()
+            bystander.join(60)
+            name = f"a bystander of {attack.__name__}"
+            checks.that(name, not bystander.error and not bystander.is_alive(), repr(bystander.error))
+        if PID and not os.path.exists(f"/proc/{PID}"):
+            checks.that(attack.__name__, False, "the server has ended")
+            break
+        conn.close()
+        conn = Conn()
+        for bystander in bystanders:
+            kept = conn.query(f"select count(*) from bystanders where number = {bystander.number}")
+            checks.that(f"what a bystander of {attack.__name__} committed", int(kept[0][0]) >= bystander.done, f"{kept}")
+        conn.query("delete from bystanders")
+    checks.finish()
+
+
+ATTACKS = [functions, pragmas, modules]
+main()
