@@ -87,6 +87,22 @@ def modules(conn):
     return conn
 
 
+def schema(conn):
+    conn.query("create virtual table words using fts5(x)")
+    conn.query("create view sleepy as select pg_sleep(0)")
+    for sql, word in [
+        ("update sqlite_schema set sql = 'nonsense'", "sqlite_master"), ("delete from sqlite_master", "sqlite_master"),
+        ("insert into sqlite_schema values ('table', 't', 't', 0, 'nonsense')", "sqlite_master"),
+        ("insert into words_data values (1, x'00')", "words_data"), ("drop table words_content", "words_content"),
+        ("select * from sleepy", "pg_sleep"),
+    ]:
+        conn = refused(sql, conn, sql, "42501", word)
+    checks.equal("the database is whole", [("ok",)], conn.query("pragma integrity_check"))
+    conn.query("drop table words")
+    conn.query("drop view sleepy")
+    return conn
+
+
 def main():
     conn = Conn()
     conn.query("create table bystanders(number int, done int)")
@@ -115,5 +131,5 @@ def main():
     checks.finish()
 
 
-ATTACKS = [functions, pragmas, modules]
+ATTACKS = [functions, pragmas, modules, schema]
 main()

@@ -7,6 +7,7 @@ mod raw;
 mod asking;
 mod bench;
 mod demo;
+mod export;
 mod probe;
 mod serve;
 mod stacks;
@@ -35,6 +36,8 @@ struct Line {
 enum Command {
     /// Serve SQL (PostgreSQL wire protocol, SQLite inside) on user-mode schedulers.
     Serve(Box<serve::ServeArgs>),
+    /// Write a database as SQL text, also one that `ums serve` refuses: its schema is damaged.
+    Export(export::ExportArgs),
     /// Record what a running server's schedulers do, as a trace for Perfetto or Chrome.
     Trace(trace::TraceArgs),
     /// Print what this computer offers, what ums uses of it, and why.
@@ -62,6 +65,7 @@ enum Command {
 fn main() -> ExitCode {
     match Line::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Stalls(args) => stalls::run(&args),
         Command::Probe(args) => probe::run(&args),

@@ -187,6 +187,14 @@ fn from_message(message: String) -> SqlError {
     if message == CANCELLED {
         return SqlError::new("57014", message);
     }
+    if message.starts_with("unsafe use of ") {
+        return SqlError::new(NOT_AUTHORIZED, message)
+            .hint("A view, trigger, default or CHECK cannot use it; a statement can.");
+    }
+    if [" may not be modified", " may not be dropped"].iter().any(|end| message.ends_with(end)) {
+        return SqlError::new(NOT_AUTHORIZED, message)
+            .hint("SQLite keeps this table itself; CREATE, ALTER and DROP change the schema.");
+    }
     if message.starts_with("not authorized") {
         return SqlError::new(NOT_AUTHORIZED, message);
     }

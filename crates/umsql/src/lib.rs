@@ -32,6 +32,7 @@ mod portal;
 mod server;
 
 mod copy;
+mod export;
 mod extended;
 mod login;
 mod run;
@@ -50,5 +51,6 @@ mod durability_tests;
 pub mod fuzz;
 
 pub use engine::Files;
+pub use export::{Exported, export};
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Result, SqlError};
@@ -64,6 +65,10 @@ impl Files {
                 (connection, None)
             }
         };
+        // No statement may damage the schema, and a schema that was made elsewhere may not call
+        // what has side effects.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
         // On our file system the group commit syncs commits, and the lazy writer writes
         // checkpoints, so SQLite must do neither.
         connection.execute_batch(match &database {

@@ -29,18 +29,33 @@ pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     catalog(connection)
 }
 
+/// Registers a function without side effects, which the schema may use, for example in a default
+/// or a view.
 fn scalar(
     connection: &Connection,
     name: &str,
     arguments: i32,
     f: impl Fn(&Context<'_>) -> Result<Value> + Send + 'static,
 ) -> Result<()> {
-    connection.create_scalar_function(name, arguments, FunctionFlags::SQLITE_UTF8, f)
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
+    connection.create_scalar_function(name, arguments, flags, f)
+}
+
+/// Registers a function that only a client's own statement may call, so that no view or trigger
+/// makes another client wait.
+fn direct(
+    connection: &Connection,
+    name: &str,
+    arguments: i32,
+    f: impl Fn(&Context<'_>) -> Result<Value> + Send + 'static,
+) -> Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
+    connection.create_scalar_function(name, arguments, flags, f)
 }
 
 fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
     let probing = probe.clone();
-    scalar(connection, "pg_sleep", 1, move |context| {
+    direct(connection, "pg_sleep", 1, move |context| {
         let time = seconds(context, 1.0)?;
         if !probing.is_on() {
             host::wait_for(time).map_err(|_| Error::UserFunctionError(CANCELLED.into()))?;
@@ -48,7 +63,7 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
         Ok(text(""))
     })?;
     let probing = probe.clone();
-    scalar(connection, "preemptive_sleep", 1, move |context| {
+    direct(connection, "preemptive_sleep", 1, move |context| {
         let time = seconds(context, 1000.0)?;
         if !probing.is_on() {
             host::go_preemptive("PREEMPTIVE_SLEEP", || std::thread::sleep(time));
@@ -57,7 +72,7 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
     })?;
     // Computes without yielding, on purpose, so that it holds up its scheduler.
     let probing = probe.clone();
-    scalar(connection, "busy_loop", 1, move |context| {
+    direct(connection, "busy_loop", 1, move |context| {
         let time = seconds(context, 1000.0)?;
         if !probing.is_on() {
             busy_loop(time);

@@ -104,6 +104,14 @@ pub(super) fn explain(path: &Path, error: SqlError) -> SqlError {
             "55006",
             "another process has it open: stop that one, or name another file",
         ),
+        "XX001" if error.message.starts_with("malformed database schema") => SqlError::new(
+            "XX001",
+            format!(
+                "the schema is damaged: {}; `ums export --db FILE --to FILE.sql` writes what is \
+                 readable as SQL text",
+                error.message
+            ),
+        ),
         "58030" => folder_error(path).unwrap_or(error),
         _ => error,
     }

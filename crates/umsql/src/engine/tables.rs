@@ -13,7 +13,9 @@ use std::ffi::{CStr, CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConnection, VTabCursor};
+use rusqlite::vtab::{
+    Context, Filters, IndexInfo, Module, VTab, VTabConfig, VTabConnection, VTabCursor,
+};
 use rusqlite::{Connection, Error, Result, ffi};
 
 use crate::host::{self, Cell, HostTable};
@@ -60,13 +62,15 @@ unsafe impl<'vtab> VTab<'vtab> for Table {
     type Cursor = Cursor;
 
     fn connect(
-        _: &mut VTabConnection,
+        connection: &mut VTabConnection,
         aux: Option<&Declared>,
         _module_name: &[u8],
         _database_name: &[u8],
         _table_name: &[u8],
         _args: &[&[u8]],
     ) -> Result<(Cow<'static, CStr>, Table)> {
+        // Views may use these tables.
+        connection.config(VTabConfig::Innocuous)?;
         let declared =
             aux.ok_or_else(|| Error::ModuleError("a host table has a declaration".into()))?;
         let read = Arc::clone(&declared.read);
