@@ -103,6 +103,27 @@ def schema(conn):
     return conn
 
 
+def chains(conn):
+    """Each table has a trigger that inserts into the next one, or refers to the one before; preparing the statement needs a stack as deep."""
+    count = 800
+    sql = [f"create table chain_{n}(x int); create trigger go_{n} after insert on chain_{n} begin insert into chain_{n + 1} values (new.x); end"
+           for n in range(count)]
+    conn.query(";".join(sql) + f"; create table chain_{count}(x int)")
+    conn = refused("a chain of triggers", conn, "insert into chain_0 values (1)", "54001", "triggers nested too deep")
+    conn = refused("prepared", conn, "insert into chain_0 values ($1)", "54001", "triggers nested too deep", [1], (23,))
+    conn.query(f"insert into chain_{count - 50} values (1)")
+    checks.equal("a short chain", [("1",)], conn.query(f"select count(*) from chain_{count}"))
+    sql = [f"create table link_{n + 1}(x int primary key references link_{n}(x) on delete cascade)" for n in range(count)]
+    conn.query("create table link_0(x int primary key);" + ";".join(sql))
+    conn = refused("a cascade", conn, "delete from link_0", "54001", "triggers nested too deep")
+    sql = [f"create view view_{n + 1} as select * from view_{n}" for n in range(count)]
+    conn.query("create view view_0 as select 1 as x;" + ";".join(sql))
+    conn = refused("views", conn, f"select * from view_{count}", "54001", "nested too deep")
+    drops = [f"drop table chain_{n}" for n in range(count + 1)] + [f"drop view view_{n}" for n in range(count + 1)]
+    conn.query(";".join(drops + [f"drop table link_{n}" for n in reversed(range(count + 1))]))
+    return conn
+
+
 def main():
     conn = Conn()
     conn.query("create table bystanders(number int, done int)")
@@ -131,5 +152,5 @@ def main():
     checks.finish()
 
 
-ATTACKS = [functions, pragmas, modules, schema]
+ATTACKS = [functions, pragmas, modules, schema, chains]
 main()

@@ -254,11 +254,18 @@ fn repeated(message: &str) -> Option<SqlError> {
 
 /// Returns the SQLSTATE for all other messages.
 fn other_code(message: &str) -> &'static str {
-    const TOO_COMPLEX: [&str; 4] = [
+    const TOO_COMPLEX: &[&str] = &[
         "too many terms in compound SELECT",
         "Expression tree is too large",
         "too many SQL variables",
         "parser stack overflow",
+        "triggers nested too deep",
+        "VIEWs and/or subqueries nested too deep",
+        "fts5: parser stack overflow",
+        "Recursion limit",
+        "LIKE or GLOB pattern too complex",
+        "too many attached databases",
+        "too many arguments on function",
     ];
     if message.starts_with("no such savepoint") {
         "3B001"

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
-use rusqlite::limits::Limit;
 
 use super::allowed::{self, Refused};
 use super::files::Files;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
-use super::{catalog, files, functions, opening, tables};
+use super::{catalog, files, functions, limits, opening, tables};
 use crate::error::{Result, SqlError};
 use crate::host::{self, UserLock};
 use crate::vfs::{Database, PATIENCE};
@@ -147,9 +146,7 @@ impl Engine {
         let (mut connection, _) = self.files.connect(&self.path, PATIENCE)?;
         connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;")?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-        // A worker's stack is small. With these limits, SQLite's recursion stays far from its end.
-        connection.set_limit(Limit::SQLITE_LIMIT_EXPR_DEPTH, 200)?;
-        connection.set_limit(Limit::SQLITE_LIMIT_COMPOUND_SELECT, 100)?;
+        limits::set(&connection)?;
 
         let probe = Probe::default();
         let looks = probe.clone();
@@ -282,9 +279,15 @@ mod tests {
 
     /// Returns how much of a stack a statement needs, from preparing it to its last row.
     fn stack_for(sql: &str) -> usize {
+        stack_after("", sql)
+    }
+
+    /// The same, in a database that has this schema.
+    fn stack_after(schema: &str, sql: &str) -> usize {
         let mut pool = StackPool::new(StackConfig { size: STACK, ..StackConfig::default() });
         let vfs = lossy(&LossyDisk::default());
         let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs)).unwrap());
+        engine.lease().unwrap().execute_batch(schema).unwrap();
         let sql = sql.to_owned();
         let mut run = Fiber::new(pool.take().unwrap(), "sql", move |_| {
             let lease = engine.lease().unwrap();
@@ -323,6 +326,52 @@ mod tests {
         ];
         for (name, sql) in worst {
             let used = stack_for(&sql);
+            println!("{name}: {} KiB of stack", used >> 10);
+            assert!(used <= STACK / 2, "{name}: {} KiB", used >> 10);
+        }
+    }
+
+    /// Returns statements that create `count` tables, of which each has a trigger that inserts into
+    /// the next.
+    fn chain(count: usize) -> String {
+        let table = |n: usize| {
+            format!(
+                "CREATE TABLE t{n}(x); CREATE TRIGGER g{n} AFTER INSERT ON t{n} BEGIN
+                   INSERT INTO t{}(x) SELECT new.x WHERE new.x IN (SELECT 1); END;",
+                n + 1
+            )
+        };
+        (0..count).map(table).collect::<String>() + &format!("CREATE TABLE t{count}(x);")
+    }
+
+    /// Returns statements that create `count` tables, of which each refers to the one before with
+    /// ON DELETE CASCADE.
+    fn cascade(count: usize) -> String {
+        let table = |n: usize| {
+            format!("CREATE TABLE c{}(x PRIMARY KEY REFERENCES c{n}(x) ON DELETE CASCADE);", n + 1)
+        };
+        "CREATE TABLE c0(x PRIMARY KEY);".to_owned() + &(0..count).map(table).collect::<String>()
+    }
+
+    /// Returns statements that create `count` views, of which each selects from the one before.
+    fn views(count: usize) -> String {
+        let view = |n: usize| format!("CREATE VIEW v{} AS SELECT * FROM v{n};", n + 1);
+        "CREATE VIEW v0 AS SELECT 1;".to_owned() + &(0..count).map(view).collect::<String>()
+    }
+
+    #[test]
+    fn chains_of_triggers_and_cascades_leave_half_of_the_stack() {
+        let words = "CREATE VIRTUAL TABLE w USING fts5(x)";
+        let (open, close) = ("(".repeat(250), ")".repeat(250));
+        let parentheses = format!("SELECT * FROM w('{open}a{close}')");
+        for (name, schema, sql) in [
+            ("chain", chain(1200), "INSERT INTO t0 VALUES (1)"),
+            ("cascade", cascade(1200), "DELETE FROM c0"),
+            ("updates", cascade(1200).replace("DELETE", "UPDATE"), "UPDATE c0 SET x = 1"),
+            ("views", views(1200), "SELECT * FROM v1200"),
+            ("words", words.into(), &parentheses),
+        ] {
+            let used = stack_after(&schema, sql);
             println!("{name}: {} KiB of stack", used >> 10);
             assert!(used <= STACK / 2, "{name}: {} KiB", used >> 10);
         }

@@ -12,6 +12,7 @@ mod catalog;
 mod files;
 mod functions;
 mod lazy_writer;
+mod limits;
 mod opening;
 mod probe;
 mod tables;
