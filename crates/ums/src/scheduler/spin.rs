@@ -21,7 +21,9 @@
 //! polled in vain is charged in full. If something was found, the time beyond 5 us is charged,
 //! because to sleep and wake up would have cost about 5 us of this processor's time. Without a
 //! budget the scheduler sleeps at once. So however wrong the window is, polling costs at most 5 %
-//! of the processor's time, and 300 us once.
+//! of the processor's time more than sleeping at once would, and 300 us once. The budget is not for
+//! polls of a fixed time (`Builder::idle_spin`), nor for those that expect the next request of a
+//! user that holds a resource.
 //!
 //! The scheduler polls only if another scheduler of its node has run in the last millisecond:
 //! otherwise no other processor is about to send it something. It also looks at a few peers only,

@@ -64,7 +64,8 @@ impl Lane {
     pub fn take_out(&mut self, request: &RequestState) -> Option<WorkRequest> {
         // Places are written under the lock of the queue that the request is in; the caller holds
         // the lock of this queue. If the request is in another queue, the number is a place there,
-        // and the request found under it here, if any, has another id.
+        // and the request found under it here, if any, has another id. A position in the own lane
+        // is larger than any place.
         let position = request.position.load(Ordering::Relaxed);
         let place = position.checked_sub(self.first)? as usize;
         let found = self.places.get(place)?.as_ref()?;

@@ -2,7 +2,7 @@
 //! request that was queued before.
 //!
 //! Bounds: one thread that queues two requests, and one or two others. Each run has at most three
-//! preemptions.
+//! preemptions, or four where that is needed.
 
 use std::sync::Arc;
 
@@ -12,8 +12,12 @@ use crate::os::atomic::{AtomicBool, AtomicUsize, fence};
 use crate::scheduler::request::make;
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
+    model_within(3, body);
+}
+
+fn model_within(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = ::loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(body);
 }
 
@@ -98,6 +102,26 @@ fn loom_of_a_promotion_the_queue_is_never_empty_meanwhile() {
         assert!(promoter.join().unwrap());
         assert_eq!((queue.len(), queue.urgent()), (1, 1));
         queue.take(true).into_iter().for_each(|request| drop(request.abandon()));
+    });
+}
+
+#[test]
+fn loom_of_a_promotion_of_all_the_queue_is_never_empty_meanwhile() {
+    model_within(4, || {
+        let queue = Arc::new(WorkQueue::new(10));
+        let push = |user| {
+            let new = make(RequestState::new(user, false), || ()).0;
+            assert!(queue.push_own(new, Caller::Request).is_ok());
+        };
+        push(1);
+        let promoter = queue.clone();
+        let promoter = ::loom::thread::spawn(move || promoter.promote_all());
+        queue.take(false).into_iter().for_each(|request| drop(request.abandon()));
+        push(2);
+        assert!(queue.len() > 0, "a sleeper would miss the request");
+        assert!(!promoter.join().unwrap(), "no request is urgent");
+        std::iter::from_fn(|| queue.take(false)).for_each(|request| drop(request.abandon()));
+        assert_eq!(queue.len(), 0);
     });
 }
 

@@ -274,8 +274,8 @@ impl WorkQueue {
     ///
     /// The caller has made the request urgent *before*. So if another scheduler is moving it from
     /// this queue to its own, and this call comes too early to find it there, that scheduler sees
-    /// the change when it queues the request: `adopt` takes the lock after this call has released
-    /// it.
+    /// the change when it queues the request: the caller promotes the request in the queues of all
+    /// schedulers, so `adopt` takes the lock of its queue after such a call has released it.
     pub fn promote(&self, request: &RequestState) -> bool {
         let mut lanes = self.lock();
         // The number of requests must not be too small meanwhile (scheduler/peers, S3).
@@ -292,14 +292,13 @@ impl WorkQueue {
     /// Moves all queued requests that became urgent to the urgent lane, and the others to the fresh
     /// one. Returns true if any became urgent.
     pub fn promote_all(&self) -> bool {
-        if self.len() == 0 {
-            return false;
-        }
+        // The lock is taken for an empty queue, too: this scheduler may have taken a request from
+        // another queue, and then sees under the lock that it is urgent (see `promote`).
         let mut lanes = self.lock();
-        let before = lanes.urgent.len();
+        let (before, here) = (lanes.urgent.len(), lanes.len());
         // As in `promote`.
-        self.shared.store(lanes.len() + self.own.len(), Ordering::Release);
-        let mut all = self.own.drain();
+        let mut all =
+            self.own.drain(|taken| self.shared.store(here + taken + 1, Ordering::Release));
         all.extend(lanes.fresh.drain());
         all.extend(lanes.stale.drain());
         // Each of the three was in order.
@@ -322,7 +321,7 @@ impl WorkQueue {
         self.open_to.store(Caller::None as u8, Ordering::Relaxed);
         let Lanes { urgent, stale, fresh } = &mut *lanes;
         let mut left: Vec<_> = urgent.drain().chain(stale.drain()).chain(fresh.drain()).collect();
-        left.extend(self.own.drain());
+        left.extend(self.own.drain(|_| ()));
         self.count_left(left.len(), || ());
         self.publish(&lanes);
         left

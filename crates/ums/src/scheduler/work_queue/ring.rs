@@ -86,6 +86,8 @@ pub(super) struct Ring {
     taken_here: AtomicU64,
     /// How many requests were taken by other threads.
     taken: AtomicUsize,
+    /// The position after the last request that another scheduler has taken: a hint.
+    stolen: AtomicU64,
 }
 
 impl Ring {
@@ -96,6 +98,7 @@ impl Ring {
             tail: AtomicU64::new(0),
             taken_here: AtomicU64::new(0),
             taken: AtomicUsize::new(0),
+            stolen: AtomicU64::new(0),
         }
     }
 
@@ -250,8 +253,14 @@ impl Ring {
     /// Takes the oldest request for another scheduler. `moved` is called before the count changes.
     pub fn take_for_another(&self, moved: impl FnOnce()) -> Option<WorkRequest> {
         let tail = self.tail.load(Ordering::Acquire);
-        let mut entries = (self.first(tail)..tail).filter_map(|position| self.entry(position));
-        let taken = entries.find_map(|entry| entry.slot.take())?;
+        let first = self.first(tail);
+        // The owner moves the head only when it takes a request. Other takers begin where the last
+        // of them ended, and look before that only if they find nothing after it.
+        let begin = self.stolen.load(Ordering::Relaxed).clamp(first, tail);
+        let (position, taken) = (begin..tail)
+            .chain(first..begin)
+            .find_map(|position| Some((position, self.entry(position)?.slot.take()?)))?;
+        self.stolen.store(position + 1, Ordering::Relaxed);
         moved();
         self.count(true);
         Some(taken)
@@ -263,9 +272,20 @@ impl Ring {
         }
     }
 
-    /// Takes all requests, the oldest first.
-    pub fn drain(&self) -> Vec<WorkRequest> {
-        std::iter::from_fn(|| self.take_for_another(|| ())).collect()
+    /// Takes all requests that are here now, the oldest first. Before each it calls `before` with
+    /// the number of those that it has taken.
+    pub fn drain(&self, before: impl Fn(usize)) -> Vec<WorkRequest> {
+        let tail = self.tail.load(Ordering::Acquire);
+        let mut all = Vec::new();
+        for entry in (self.first(tail)..tail).filter_map(|position| self.entry(position)) {
+            if !entry.slot.is_free() {
+                before(all.len());
+                let taken = entry.slot.take();
+                self.count(taken.is_some());
+                all.extend(taken);
+            }
+        }
+        all
     }
 
     /// Calls `look` for each request, the oldest first.
