@@ -42,6 +42,20 @@ impl Scheduler {
                 return Some(id);
             }
             if queued > 0
+                && !signalled.is_empty()
+                && self.queue.urgent() == 0
+                && core.fairness.prefers()
+            {
+                let id = signalled.head;
+                let since = core.workers.get(id).since;
+                core.workers.shift(id, State::Runnable, State::Running, 0);
+                if !self.options.kind.can_resume(core, id) {
+                    continue;
+                }
+                self.count_signalled(core, since);
+                return Some(id);
+            }
+            if queued > 0
                 || core.fairness.goes_by_age()
                 || !(signalled.is_empty() || yielded.is_empty())
             {
@@ -157,6 +171,21 @@ impl Scheduler {
         let ready = Ready { urgent, signalled, yielded, queued };
         self.count_choice(core, Line::Urgent, &ready);
         Some(started)
+    }
+
+    /// Counts the choice of the first worker whose wait has ended, ready since `since`, while the
+    /// preferred lines go first and the urgent one is empty. Does what `count_choice` would do.
+    #[inline]
+    fn count_signalled(&self, core: &mut Core, since: u64) {
+        let older = |first: Option<u64>| first.is_some_and(|first| first <= since);
+        let passes = older(core.workers.first_since(core.workers.yielded))
+            // A request for which there is no worker is not ready.
+            || (older(self.queue.fronts()[1])
+                && (core.idle_for_all(self) > 0 || self.lanes_that_can_start(core)[1]));
+        if passes {
+            core.fairness.passes_over(core.workers.runnable() + self.queue.len());
+            max(&self.counters.passed_over_max, core.fairness.longest.into());
+        }
     }
 
     #[inline]

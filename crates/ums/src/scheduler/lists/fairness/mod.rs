@@ -91,6 +91,12 @@ impl Fairness {
         self.by_age > 0
     }
 
+    /// Returns whether the preferred lines go first now.
+    #[inline]
+    pub fn prefers(&self) -> bool {
+        self.max > 0 && !self.goes_by_age()
+    }
+
     /// Returns the line whose first thing is next, or None if nothing is ready.
     pub fn choose(&self, ready: &Ready) -> Option<Line> {
         if self.max == 0 || self.goes_by_age() {
@@ -111,6 +117,12 @@ impl Fairness {
         if self.max == 0 || !ALL.iter().any(|o| ready.since(*o).is_some() && passes(o)) {
             return;
         }
+        self.passes_over(left);
+    }
+
+    /// Counts a choice that left something older behind, and was not made by age.
+    #[inline]
+    pub fn passes_over(&mut self, left: usize) {
         self.passed += 1;
         self.longest = self.longest.max(self.passed);
         if self.passed == self.max {
