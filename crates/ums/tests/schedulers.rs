@@ -77,7 +77,11 @@ fn the_automatic_maximum_of_workers_is_what_the_system_has_room_for_b14() {
         fact.value.parse::<usize>().unwrap()
     };
     both_kinds(|node, kind, n| {
-        let name = if kind == ums::WorkerKind::Fiber { "workers.fiber" } else { "workers.thread" };
+        let name = match kind {
+            ums::WorkerKind::Thread => "workers.thread",
+            ums::WorkerKind::Fiber => "workers.fiber",
+            ums::WorkerKind::OwnContext => "workers.context",
+        };
         // The limit depends on the available memory, which changes all the time.
         let (most, expected) = (shares(node).iter().sum::<usize>(), printed(name));
         assert!(most.abs_diff(expected) <= expected / 2 && most >= n, "{most} for {expected}");

@@ -92,7 +92,7 @@ pub struct Facts {
     pub group_memory: Option<u64>,
     /// For each kind of worker, how many with default stacks a node creates at most, and which
     /// resource sets that limit.
-    pub workers: [(&'static str, usize, &'static str); 2],
+    pub workers: [(&'static str, usize, &'static str); 3],
     /// Whether this process has a seccomp filter.
     pub seccomp: bool,
 }
@@ -316,12 +316,12 @@ fn push_quoted(json: &mut String, text: &str) {
     json.push('"');
 }
 
-fn workers() -> [(&'static str, usize, &'static str); 2] {
+fn workers() -> [(&'static str, usize, &'static str); 3] {
     let left = Left::read();
     let kinds = [
-        // Workers with their own context cost as much as these.
         ("workers.thread", Cost::of_thread(limits::THREAD_STACK)),
         ("workers.fiber", Cost::of_fiber(limits::FIBER_STACK, false)),
+        ("workers.context", Cost::of_context(limits::THREAD_STACK)),
     ];
     kinds.map(|(name, cost)| {
         let room = Room::for_workers(cost, &left);
