@@ -6,6 +6,7 @@ docs/security.md lists the limits that stop these attacks.
 """
 
 import os
+import sqlite3
 import threading
 import time
 
@@ -103,6 +104,33 @@ def schema(conn):
     return conn
 
 
+def files(conn):
+    """Files outside the server's folder for clients ($UMS_FILES), by name, by link, by dots, by expression."""
+    folder, secret = os.environ["UMS_FILES"], os.path.dirname(os.environ["UMS_DB"]) + "/secret.db"
+    sqlite3.connect(secret).execute("create table secret(x)").connection.close()
+    os.symlink(secret, f"{folder}/link.db")
+    os.symlink(os.path.dirname(secret), f"{folder}/out")
+    names = [secret, f"{folder}/link.db", f"{folder}/out/secret.db", f"{folder}/../secret.db", "/etc/passwd", "/dev/zero", folder,
+             f"{folder}/out/new.db"]
+    for name in names:
+        conn = refused(f"attach {name}", conn, f"attach '{name}' as a", "42501", name)
+        conn = refused(f"backup to {name}", conn, f"backup to '{name}'", "42501", name)
+    conn = refused("an expression", conn, f"attach '{secret}' || '' as a", "42501", "not a text")
+    conn = refused("a parameter", conn, "attach $1 as a", "42501", "not a text", [secret], (25,))
+    conn = refused("a URI", conn, f"attach 'file:{folder}/a.db?vfs=unix-none' as a", "0A000", "URI")
+    conn = refused("vacuum into", conn, f"vacuum into '{folder}/a.db'", "0A000", "into")
+    before = os.path.getsize(secret)
+    conn.query(f"backup to '{folder}/copy.db'")
+    conn.query(f"attach '{folder}/copy.db' as a")
+    conn.query(f"attach '{folder}/new.db' as b")
+    conn.query("create table b.t(x int)")
+    checks.that("an attached backup", int(conn.query("select count(*) from a.bystanders")[0][0]) >= 0)
+    checks.equal("the secret file", before, os.path.getsize(secret))
+    for name in [os.environ["UMS_DB"], os.environ["UMS_DB"] + "-wal", f"{folder}/copy.db", f"{folder}/new.db"]:
+        checks.equal(f"the mode of {os.path.basename(name)}", "0o600", oct(os.stat(name).st_mode & 0o777))
+    return conn
+
+
 def chains(conn):
     """Each table has a trigger that inserts into the next one, or refers to the one before; preparing the statement needs a stack as deep."""
     count = 800
@@ -152,5 +180,5 @@ def main():
     checks.finish()
 
 
-ATTACKS = [functions, pragmas, modules, schema, chains]
+ATTACKS = [functions, pragmas, modules, schema, files, chains]
 main()

@@ -39,7 +39,7 @@ def main():
         make(path, MIB * 2300)
         scripts(folder, MIB * 2300)
         alone, beside, spans = [], [], []
-        with Server(path, "--workers", "fiber") as server:
+        with Server(path, "--workers", "fiber", "--file-dir", folder) as server:
             for _ in range(ROUNDS):
                 tps(pgbench(server, folder, "hot", CLIENTS, f"{folder}/alone"))
                 alone.append(p99_us(f"{folder}/alone"))

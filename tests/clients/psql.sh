@@ -125,11 +125,11 @@ WAITFOR DELAY '00:00:01'" | sed -n 's/^Time: \([0-9]*\).*/\1/p')
     check "WAITFOR waits" yes "$([ "${time_ms:-0}" -ge 1000 ] && echo yes || echo "only $time_ms ms")"
     q -c 'select preemptive_sleep(50)' >/dev/null
     holds "going preemptive is a wait with a name" 'PREEMPTIVE' "$(psql -X -c 'DBCC SQLPERF(waitstats)' 2>&1)"
-    q -c "BACKUP TO '$folder/copy.db'" >/dev/null
+    q -c "BACKUP TO '${UMS_FILES:-$folder}/copy.db'" >/dev/null
     check "the backup is whole and has the rows" "ok 5" "$(python3 -c '
 import sqlite3, sys
 c = sqlite3.connect(sys.argv[1])
-print(*c.execute("PRAGMA integrity_check").fetchone(), *c.execute("select count(*) from psql_item").fetchone())' "$folder/copy.db" 2>&1 | tail -n 1)"
+print(*c.execute("PRAGMA integrity_check").fetchone(), *c.execute("select count(*) from psql_item").fetchone())' "${UMS_FILES:-$folder}/copy.db" 2>&1 | tail -n 1)"
     if [ -n "${UMS_ADMIN_PORT:-}" ]; then
         check "the admin port answers" "1" "$(q -p "$UMS_ADMIN_PORT" -c 'select 1')"
     fi

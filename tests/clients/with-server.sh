@@ -2,7 +2,8 @@
 # with-server.sh [serve options] -- command [arguments]
 #
 # Starts `$UMS_BIN serve` on free ports with a temporary database. Runs the command with UMS_HOST,
-# UMS_PORT, UMS_ADMIN_PORT, UMS_PID and UMS_DB set, and then stops the server with SIGTERM. Fails if
+# UMS_PORT, UMS_ADMIN_PORT, UMS_PID, UMS_DB and
+# UMS_FILES (the folder for clients' files) set, and then stops the server with SIGTERM. Fails if
 # the command fails, if the server does not exit with 0, or if the database is damaged. GRACE is the
 # time that the server has to stop, in seconds (60).
 set -euo pipefail
@@ -38,9 +39,10 @@ ports = [s.getsockname()[1] for s in free]
 for s in free:
     s.close()
 print(*ports)')
-export UMS_HOST=127.0.0.1 UMS_PORT UMS_ADMIN_PORT UMS_DB=$folder/test.db
+export UMS_HOST=127.0.0.1 UMS_PORT UMS_ADMIN_PORT UMS_DB=$folder/test.db UMS_FILES=$folder/files
+mkdir "$UMS_FILES"
 
-"$UMS_BIN" serve --listen "127.0.0.1:$UMS_PORT" --admin "127.0.0.1:$UMS_ADMIN_PORT" --db "$UMS_DB" "${options[@]}" \
+"$UMS_BIN" serve --listen "127.0.0.1:$UMS_PORT" --admin "127.0.0.1:$UMS_ADMIN_PORT" --db "$UMS_DB" --file-dir "$UMS_FILES" "${options[@]}" \
     >"$folder/log" 2>&1 </dev/null &
 server=$!
 export UMS_PID=$server

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -37,6 +38,12 @@ pub struct ServeArgs {
     /// directory.
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
+
+    /// Let clients read and write the files in this folder and the folders in it, by ATTACH and
+    /// BACKUP; may be given several times. Links that lead out of it are not followed. Default:
+    /// clients reach no file but the database.
+    #[arg(long, value_name = "DIR")]
+    file_dir: Vec<PathBuf>,
 
     /// The file system under the database: ums (a wait for the disk parks the worker, and commits
     /// share syncs), direct (the same, read past the kernel's page cache), or host (SQLite's own,
@@ -182,6 +189,7 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 fn serve(args: &ServeArgs) -> Fallible<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     raise_descriptor_limit();
+    keep_files_private();
     ums::stats::print_last_events_on_crash();
     let settings = settings(args)?;
     let database = settings.database.clone();
@@ -289,6 +297,7 @@ fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
     };
     let mut settings = umsql::Settings::new(path);
     settings.password = password;
+    settings.folders = args.file_dir.clone();
     settings.files = match args.vfs {
         Vfs::Ums => umsql::Files::Ums,
         Vfs::Direct => umsql::Files::UmsDirect,
@@ -460,6 +469,11 @@ fn greet(
     }
     eprintln!("ums: listening on {address}; try: psql -h {} -p {}", address.ip(), address.port());
     Ok(())
+}
+
+/// Makes the files, sockets and folders that the process creates usable for its own user only.
+fn keep_files_private() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
 /// Raises the limit of open files as far as the system permits, because each connection has a

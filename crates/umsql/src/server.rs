@@ -26,13 +26,16 @@ pub struct Settings {
     pub max_message: usize,
     /// The file system that the database is stored on.
     pub files: Files,
+    /// The folders in which clients may name files, by ATTACH and BACKUP. Empty: they name none.
+    pub folders: Vec<PathBuf>,
 }
 
 impl Settings {
-    /// Settings for a database without a password, and messages of at most 64 MiB.
+    /// Settings for a database without a password, with messages of at most 64 MiB, and without
+    /// folders for clients.
     pub fn new(database: impl Into<PathBuf>) -> Settings {
         let (database, files) = (database.into(), Files::default());
-        Settings { database, password: None, max_message: 64 << 20, files }
+        Settings { database, password: None, max_message: 64 << 20, files, folders: Vec::new() }
     }
 }
 
@@ -97,7 +100,7 @@ impl Server {
     /// If the database cannot be opened or created; the SQLSTATE says why (see `docs/sqlite.md`).
     pub fn open(settings: Settings) -> Result<Arc<Server>, SqlError> {
         Ok(Arc::new(Server {
-            engine: Arc::new(Engine::open(&settings.database, settings.files)?),
+            engine: Arc::new(Engine::open(&settings.database, settings.files, &settings.folders)?),
             verifier: settings.password.as_deref().map(Verifier::new),
             max_message: settings.max_message,
             keys: Lock::default(),

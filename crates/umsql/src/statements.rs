@@ -1,6 +1,8 @@
 //! The statements that the session executes without SQLite: settings, DBCC, WAITFOR, BACKUP, KILL,
 //! and a few answers with a fixed form.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -218,9 +220,11 @@ impl Session {
             return Err(SqlError::new("42601", "BACKUP needs the name of a file"));
         }
         let engine = &self.server.engine;
-        host::on_hidden("BACKUP", || {
-            copy_database(&engine.second()?, Path::new(path), BACKUP_PATIENCE)
-        })
+        let target = engine.folders.check(path)?;
+        if engine.is_at(&target) {
+            return Err(SqlError::new("42501", "the server's own database is no target of BACKUP"));
+        }
+        host::on_hidden("BACKUP", || copy_database(&engine.second()?, &target, BACKUP_PATIENCE))
     }
 }
 
@@ -229,6 +233,9 @@ fn copy_database(from: &Connection, target: &Path, patience: Duration) -> Result
     // make the backup start again.
     from.execute_batch("BEGIN")?;
     from.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    // SQLite would let others read a file that it creates.
+    let made = OpenOptions::new().append(true).create(true).mode(0o600).open(target);
+    drop(made.map_err(|error| SqlError::new("58030", error.to_string()))?);
     let mut to = Connection::open(target)?;
     // The loop below waits instead of SQLite. SQLite's own wait would block the thread and could
     // not be cancelled.

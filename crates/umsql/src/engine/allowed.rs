@@ -1,5 +1,6 @@
 //! What clients' statements may use of SQLite: an allow-list of functions, PRAGMAs and modules of
-//! virtual tables. What is not listed is refused when a statement is prepared, on every connection.
+//! virtual tables, and files in named folders. What is not listed is refused when a statement is
+//! prepared, on every connection.
 //!
 //! SQLite asks the authorizer while it prepares a statement, triggers and views included. It passes
 //! only a code to the caller, so the authorizer keeps the error, which names the thing, in a
@@ -9,11 +10,12 @@
 
 use std::sync::Arc;
 
-use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::{Connection, ffi};
 use ums::lock::Lock;
 
+use super::folders::Folders;
 use crate::error::{Result, SqlError};
 
 /// The functions of SQLite and its extensions.
@@ -87,8 +89,8 @@ impl Refused {
     }
 
     /// The authorizer. A panic must not cross SQLite, and nothing here panics.
-    fn decide(&self, context: AuthContext<'_>) -> Authorization {
-        match refusal(&context.action) {
+    fn decide(&self, context: AuthContext<'_>, folders: &Folders) -> Authorization {
+        match refusal(&context.action, folders) {
             None => Authorization::Allow,
             Some(error) => {
                 *self.0.lock() = Some(error);
@@ -99,19 +101,20 @@ impl Refused {
 }
 
 /// Makes `connection` refuse what is not allowed. Returns where it keeps the reason.
-pub(super) fn restrict(connection: &mut Connection) -> Result<Refused> {
+pub(super) fn restrict(connection: &mut Connection, folders: Arc<Folders>) -> Result<Refused> {
     // A second defence, which needs no list.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER, false)?;
     let refused = Refused::default();
     let authorizer = refused.clone();
-    connection.authorizer(Some(move |context: AuthContext<'_>| authorizer.decide(context)))?;
+    connection
+        .authorizer(Some(move |context: AuthContext<'_>| authorizer.decide(context, &folders)))?;
     Ok(refused)
 }
 
 const LISTED: &str = "docs/security.md says what of SQLite clients may use.";
 
 /// Returns the error if this action is refused.
-fn refusal(action: &AuthAction<'_>) -> Option<SqlError> {
+fn refusal(action: &AuthAction<'_>, folders: &Folders) -> Option<SqlError> {
     match action {
         AuthAction::Function { function_name: name } => function(name),
         AuthAction::Pragma { pragma_name, pragma_value } => {
@@ -121,8 +124,26 @@ fn refusal(action: &AuthAction<'_>) -> Option<SqlError> {
             let message = format!("virtual tables of the module {module_name} are not available");
             Some(SqlError::unsupported(message).hint(LISTED))
         }
+        AuthAction::Attach { filename } => attach(filename, folders),
+        // The name is an expression or a parameter, of which the value is not known yet.
+        AuthAction::Unknown { code: ffi::SQLITE_ATTACH, .. } => {
+            let message = "permission denied for a file whose name is not a text";
+            Some(SqlError::new("42501", message).hint("Write ATTACH 'file' AS name."))
+        }
         _ => None,
     }
+}
+
+fn attach(name: &str, folders: &Folders) -> Option<SqlError> {
+    // These two are databases in memory. VACUUM uses the first.
+    if name.is_empty() || name == ":memory:" {
+        return None;
+    }
+    if name.starts_with("file:") {
+        let message = "ATTACH of a URI is not available";
+        return Some(SqlError::unsupported(message).hint("Write the name of the file."));
+    }
+    folders.check(name).err()
 }
 
 fn function(name: &str) -> Option<SqlError> {
@@ -164,7 +185,7 @@ mod tests {
 
     fn open() -> (Connection, Refused) {
         let mut connection = Connection::open_in_memory().unwrap();
-        let refused = restrict(&mut connection).unwrap();
+        let refused = restrict(&mut connection, Arc::default()).unwrap();
         (connection, refused)
     }
 
@@ -207,6 +228,11 @@ mod tests {
         assert_eq!(code("PRAGMA Hard_heap_limit = 1000000"), "42501");
         assert_eq!(code("PRAGMA writable_schema = on"), "42501");
         assert_eq!(code("PRAGMA main.mmap_size = 1000000"), "42501");
+        assert_eq!(code("ATTACH '/etc/passwd' AS a"), "42501");
+        assert_eq!(code("ATTACH '/etc/' || 'passwd' AS a"), "42501");
+        assert_eq!(code("ATTACH 'file:/etc/passwd?vfs=unix-none' AS a"), "0A000");
+        assert_eq!(code("VACUUM INTO '/tmp/ums-copy-that-is-refused'"), "42501");
+        assert_eq!(code("ATTACH ':memory:' AS a; DETACH a; ATTACH '' AS a"), "");
         assert_eq!(code("SELECT * FROM pragma_page_size"), "");
         assert_eq!(code("PRAGMA cache_size = 100; PRAGMA foreign_keys = off"), "");
         assert_eq!(code("CREATE VIRTUAL TABLE v USING fts3tokenize('simple')"), "0A000");

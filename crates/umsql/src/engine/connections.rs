@@ -9,6 +9,7 @@ use rusqlite::Connection;
 
 use super::allowed::{self, Refused};
 use super::files::Files;
+use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
 use super::{catalog, files, functions, limits, opening, tables};
@@ -37,6 +38,8 @@ pub(crate) struct Engine {
     /// system.
     database: Option<Arc<Database>>,
     lazy: Arc<LazyWriter>,
+    /// Where clients may name files.
+    pub(crate) folders: Arc<Folders>,
     pools: Lock<Vec<Vec<Db>>>,
     /// The number of schema changes so far. A statement that was prepared before a change is not
     /// used after it.
@@ -47,12 +50,13 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Opens the database, and creates it if it does not exist.
-    pub(crate) fn open(path: &Path, files: Files) -> Result<Engine> {
+    pub(crate) fn open(path: &Path, files: Files, folders: &[PathBuf]) -> Result<Engine> {
         opening::look_before(path)?;
-        Engine::open_file(path, files).map_err(|error| opening::explain(path, error))
+        let folders = Folders::new(folders)?;
+        Engine::open_file(path, files, folders).map_err(|error| opening::explain(path, error))
     }
 
-    fn open_file(path: &Path, files: Files) -> Result<Engine> {
+    fn open_file(path: &Path, files: Files, folders: Folders) -> Result<Engine> {
         let (connection, database) = files.connect(path, lazy_writer::READERS_PATIENCE)?;
         let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
         if mode != "wal" {
@@ -68,6 +72,7 @@ impl Engine {
             files,
             database,
             lazy: Arc::new(lazy),
+            folders: Arc::new(folders),
             pools: Lock::default(),
             schema: AtomicU64::new(0),
             gate,
@@ -79,6 +84,17 @@ impl Engine {
     /// Opens a connection that does not belong to the pools.
     pub(crate) fn second(&self) -> Result<Connection> {
         Ok(self.files.connect(&self.path, PATIENCE)?.0)
+    }
+
+    /// Returns whether this is the path of the database, or of its log.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let own = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let own = own.into_os_string();
+        ["", "-wal", "-shm", "-journal"].iter().any(|suffix| {
+            let mut name = own.clone();
+            name.push(suffix);
+            path == Path::new(&name)
+        })
     }
 
     /// Returns the number of bytes ever written to the log. Only the owner of the write gate writes
@@ -150,7 +166,7 @@ impl Engine {
 
         let probe = Probe::default();
         let looks = probe.clone();
-        let refused = allowed::restrict(&mut connection)?;
+        let refused = allowed::restrict(&mut connection, Arc::clone(&self.folders))?;
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
         let (database, on) = (self.database.clone(), self.files);
@@ -286,7 +302,7 @@ mod tests {
     fn stack_after(schema: &str, sql: &str) -> usize {
         let mut pool = StackPool::new(StackConfig { size: STACK, ..StackConfig::default() });
         let vfs = lossy(&LossyDisk::default());
-        let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs)).unwrap());
+        let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs), &[]).unwrap());
         engine.lease().unwrap().execute_batch(schema).unwrap();
         let sql = sql.to_owned();
         let mut run = Fiber::new(pool.take().unwrap(), "sql", move |_| {

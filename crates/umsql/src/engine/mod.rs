@@ -10,6 +10,7 @@
 mod allowed;
 mod catalog;
 mod files;
+mod folders;
 mod functions;
 mod lazy_writer;
 mod limits;

@@ -46,7 +46,7 @@ pub(crate) struct File {
 impl File {
     pub(crate) fn open(path: &Path, how: How) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.read(true).write(!how.read_only).mode(0o644);
+        options.read(true).write(!how.read_only).mode(0o600);
         options.create(how.create && !how.read_only).create_new(how.new && !how.read_only);
         let file = named(options.open(path)?, how);
         let mut options = OpenOptions::new();

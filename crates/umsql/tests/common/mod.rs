@@ -35,6 +35,7 @@ impl TestServer {
         let dir = std::env::temp_dir().join(format!("umsql-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let mut settings = Settings::new(dir.join("db"));
+        settings.folders = vec![dir.clone()];
         change(&mut settings);
         let engine = Server::open(settings).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
