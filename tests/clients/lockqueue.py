@@ -5,9 +5,10 @@ Server: --max-workers 16. First the situation is constructed, several times; the
 """
 
 import os
+import struct
 import threading
 
-from wire import ADMIN_PORT, PLAIN, Checks, Conn, umsstats, wait_for
+from wire import ADMIN_PORT, PLAIN, SYNC, Checks, Conn, Refused, bind, execute, parse, umsstats, wait_for
 
 WORKERS = int(os.environ.get("WORKERS", "16"))
 WRITERS = int(os.environ.get("WRITERS", "200"))
@@ -55,6 +56,41 @@ def one_round():
 
 for number in range(ROUNDS):
     checks.case(f"round {number}", one_round)
+
+
+def cancelled_in_the_queue():
+    """A cancelled request that is still queued gets 57014, and its session goes on: simple, extended, in a transaction."""
+    victims = [Conn() for _ in range(3)]
+    victims[2].query("begin")
+    sleepers = [Conn() for _ in range(WORKERS)]
+    for sleeper in sleepers:
+        sleeper.send("waitfor delay '00:01:00'")
+    sleeping = lambda: int(admin.query("select count(*) from ums_waiting_tasks where wait_type = 'WAITFOR'")[0][0])
+    wait_for("every worker sleeps", sleeping, lambda count: count >= WORKERS)
+    victims[0].send("select 1")
+    victims[1].raw(parse("select 1") + bind() + execute() + SYNC)
+    victims[2].send("select 1")
+    wait_for("the victims are queued", lambda: umsstats(admin), lambda s: s["work queued"] >= 3)
+    user = lambda conn: struct.unpack("!i", conn.key[:4])[0]
+    for conn in victims + sleepers:
+        admin.query(f"kill {user(conn)}")
+    for conn, status in zip(victims, "IIE"):
+        try:
+            conn.until_ready()
+            raise AssertionError("the cancelled statement was carried out")
+        except Refused as error:
+            assert error.code == "57014", error
+        assert conn.status == status, conn.status
+        if status == "E":
+            conn.query("rollback")
+        assert conn.query("select 2") == [("2",)]
+        conn.close()
+    for sleeper in sleepers:
+        sleeper.close()
+
+
+if not PLAIN:
+    checks.case("cancelled in the queue", cancelled_in_the_queue)
 expected = ROUNDS * (2 * WORKERS + 2)
 checks.equal("every update counts", [(str(expected),)], owner.query("select n from lockqueue"))
 

@@ -205,7 +205,8 @@ impl Session {
             Err(Failure::Sql(error)) => return self.close_with(conn, &error),
             Err(Failure::Gone | Failure::Later) => return Flow::Close,
         }
-        let cancelled = self.come_back();
+        // The request may have been cancelled while it was queued.
+        let cancelled = self.come_back() || host::cancelled();
         if self.out.bytes.capacity() == 0 {
             self.out.bytes = self.server.take_buffer();
         }
@@ -323,8 +324,8 @@ impl Session {
         Ok(closed)
     }
 
-    /// Consumes the unit. Returns false if the connection must be closed. If the unit was deferred
-    /// and `cancelled` meanwhile, its first message is the cancelled one.
+    /// Consumes the unit. Returns false if the connection must be closed. If it was `cancelled`
+    /// before, while it was queued or deferred, its first statement is the cancelled one.
     fn unit(&mut self, conn: &mut dyn Conn, cancelled: bool) -> std::result::Result<bool, Failure> {
         if matches!(self.phase, Phase::Startup) {
             let packet = self.input[self.consumed..self.unit_end].to_vec();
@@ -335,7 +336,9 @@ impl Session {
         while self.consumed < self.unit_end {
             let start = self.consumed;
             let (tag, body) = self.take_frame()?;
-            if std::mem::take(&mut cancelled) {
+            let is_statement = matches!(tag, b'Q' | b'P' | b'B' | b'D' | b'E' | b'C');
+            if cancelled && is_statement && self.is_logged_in() {
+                cancelled = false;
                 self.message_cancelled(tag)?;
                 continue;
             }

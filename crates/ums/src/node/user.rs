@@ -114,12 +114,14 @@ impl User {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.enqueue_with(|home| home, f)
+        self.enqueue_with(|home| home, false, f)
     }
 
     /// As [`User::enqueue`], for a user whose input has arrived on the caller's scheduler. With
     /// hinted placement, that scheduler is preferred to the user's home. It ran the user's last
     /// request (which it may have stolen from the home), and it is awake.
+    /// A request that is cancelled while it is queued is carried out all the same, and can answer
+    /// that it was cancelled.
     pub(crate) fn enqueue_where_input_came<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -129,12 +131,13 @@ impl User {
         let is_ours =
             |s: &crate::scheduler::Here| node.visible.get(s.index).is_some_and(|v| s.is(v));
         let came = here().filter(|_| node.placement() == Placement::Hinted).filter(is_ours);
-        self.enqueue_with(|home| came.map_or(home, |s| s.index), f)
+        self.enqueue_with(|home| came.map_or(home, |s| s.index), true, f)
     }
 
     fn enqueue_with<F, T>(
         &self,
         preferred: impl FnOnce(usize) -> usize,
+        starts_cancelled: bool,
         f: F,
     ) -> Result<JoinHandle<T>, EnqueueError>
     where
@@ -149,7 +152,7 @@ impl User {
             }
             Home::Bound(scheduler) => scheduler,
         };
-        task::spawn_for(scheduler, &self.state, f)
+        task::spawn_for(scheduler, &self.state, starts_cancelled, f)
     }
 
     /// Records that this user holds something that others may wait for. From now on its requests do

@@ -355,7 +355,8 @@ impl UserState {
 
 fn cancel(state: &RequestState, home: u64) {
     pass_on(state.cancel());
-    let home = if state.is_queued() { Scheduler::with_serial(home) } else { None };
+    let is_dropped = state.is_queued() && !state.starts_cancelled;
+    let home = if is_dropped { Scheduler::with_serial(home) } else { None };
     if let Some(request) = home.and_then(|home| home.queue.remove(state)) {
         request.abandon().into_iter().for_each(ready);
     }
@@ -389,6 +390,7 @@ where
 pub(crate) fn spawn_for<F, T>(
     scheduler: &Scheduler,
     user: &UserState,
+    starts_cancelled: bool,
     f: F,
 ) -> Result<JoinHandle<T>, EnqueueError>
 where
@@ -397,6 +399,7 @@ where
 {
     let mut state = RequestState::new(user.id, user.holds.is_some());
     state.account = Some(user.account.clone());
+    state.starts_cancelled = starts_cancelled;
     let (request, result) = make(state, f);
     let handle = JoinHandle { result, home: scheduler.serial };
     user.enqueue(scheduler, request, handle.cancel_handle())?;

@@ -61,7 +61,8 @@ pub enum Next {
 /// The server's side of one connection. Each call is one work request and runs on a worker.
 pub trait Session: Send + 'static {
     /// Carries out one request. It may wait, yield, and go preemptive. A panic closes the
-    /// connection.
+    /// connection. A request that was cancelled while it was queued is carried out, too, so that
+    /// the session can answer; `ums::is_cancelled` then returns true from its beginning.
     fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next;
 
     /// Called instead of [`request`](Session::request) if a request is refused, because the work

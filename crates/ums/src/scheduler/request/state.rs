@@ -95,6 +95,9 @@ pub(crate) struct RequestState {
     /// Whether a full queue accepts it, too. There are few such requests, and each must be carried
     /// out.
     pub past_bound: bool,
+    /// Whether the request is carried out even if it was cancelled while it was queued. Then it is
+    /// a cancelled request from its beginning.
+    pub starts_cancelled: bool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
     /// The account of its user. The request's waits and times are added to it when the request
@@ -122,6 +125,7 @@ impl RequestState {
             with_scope: None,
             bound: false,
             past_bound: false,
+            starts_cancelled: false,
             enqueued: clock::ticks(),
             account: None,
             position: AtomicU64::new(0),
@@ -144,21 +148,31 @@ impl RequestState {
     }
 
     /// Starts the request on a worker. `now` is the time in ticks. Returns false if the request has
-    /// been cancelled; then the caller must abandon it.
+    /// been cancelled, unless it starts all the same; then the caller must abandon it.
     pub fn start(&self, waiter: &'static Waiter, now: u64) -> bool {
         waiter.cancelled.store(false, Ordering::Relaxed);
         self.runner.store(Some(waiter));
-        let running = |word| (word & CANCELLED == 0).then_some(word & !PHASE | RUNNING);
+        let running = |word| {
+            let starts = word & CANCELLED == 0 || self.starts_cancelled;
+            starts.then_some(word & !PHASE | RUNNING)
+        };
         // Release: a canceller that finds the request Running sees its runner, too.
         let begun = match self.alone() {
-            Some(word) => running(word).map(|to| self.word.store(to, Ordering::Release)).is_some(),
-            None => self.change(Ordering::Release, running).is_ok(),
+            Some(word) => running(word).map(|to| {
+                self.word.store(to, Ordering::Release);
+                word
+            }),
+            None => self.change(Ordering::Release, running).ok(),
         };
-        if begun {
+        if let Some(before) = begun {
+            if before & CANCELLED != 0 {
+                // Its canceller found it queued, without a runner, so it did not do this.
+                waiter.cancelled.store(true, Ordering::Relaxed);
+            }
             let queued = now.saturating_sub(self.enqueued);
             waiter.record.view.begin_request(self.id, self.user, now, queued);
         }
-        begun
+        begun.is_some()
     }
 
     /// Ends the request, whose result has been stored. Returns true if a ticket waits for its end.
@@ -402,6 +416,18 @@ mod tests {
             assert!(!worker.join().unwrap(), "no ticket waits");
         });
         assert!(state.is_done() && !waiter.is_cancelled(), "the next request is not cancelled");
+        waiter.give_back();
+    }
+
+    #[test]
+    fn a_request_that_starts_cancelled_knows_it_from_its_beginning() {
+        let waiter = Waiter::take(None, 0);
+        let mut state = RequestState::new(0, false);
+        state.starts_cancelled = true;
+        let _ = state.cancel();
+        assert!(state.start(waiter, 0) && waiter.is_cancelled());
+        state.finish();
+        assert!(!waiter.is_cancelled(), "the next request is not cancelled");
         waiter.give_back();
     }
 
