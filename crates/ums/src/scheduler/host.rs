@@ -183,7 +183,7 @@ impl Scheduler {
         let kind = if self.options.kind.is_thread() { "worker" } else { "fiber worker" };
         waiter.record.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
         if !waiter.is(State::Running) && !waiter.is(State::Retired) {
-            self.until_chosen(me, waiter);
+            self.until_chosen(waiter);
         }
         while !waiter.is(State::Retired) {
             let request = self.with(|core| core.workers.get(me).request.take());
@@ -194,7 +194,7 @@ impl Scheduler {
                 core.workers.shift(me, State::Running, State::Idle, now);
                 core.record_at(RingEvent::Finish, me, 0, now);
             });
-            self.until_chosen(me, waiter);
+            self.until_chosen(waiter);
         }
         waiter.record.spans.end_worker();
     }

@@ -3,18 +3,22 @@
 use std::sync::atomic::Ordering;
 
 use super::switch::WayOut;
-use super::{Scheduler, Timed};
+use super::{Core, PeersUnnotified, Scheduler, Timed};
 use crate::os::clock::{self, NEVER};
+use crate::os::threads::point;
+use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::record::report;
-use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::wait::{Outcome, Ticket, Waiter};
 
 /// How long a destructor on a fiber may wait during a panic before the wait is taken for a
 /// deadlock.
 const UNWINDING_WAIT_MAX_NS: u64 = 10_000_000_000;
+
+/// The quick path publishes the lengths of the lists once in so many turns.
+const PUBLISH_EVERY: u64 = 16;
 
 /// Marks a stack frame that others use until the wait in it ends: the kernel uses its buffers, or
 /// another scheduler runs its closure. Such a frame cannot be unwound. A panic below it is possible
@@ -59,7 +63,7 @@ impl Scheduler {
         waiter.began.store(began, Ordering::Relaxed);
         let reason = WaitReason::from_index(waiter.reason.load(Ordering::Relaxed) as usize);
         let row = self.waits.row(reason);
-        crate::record::counters::add(&row.begun, 1);
+        add(&row.begun, 1);
         if ticket.sees_cancel()
             && let Some(mine) = ticket.claim(Outcome::Cancelled)
         {
@@ -79,38 +83,84 @@ impl Scheduler {
 
     #[inline(always)]
     fn park_on(&self, ticket: Ticket, deadline: u64, began: u64) {
-        let (me, timer) = self.with(|core| {
-            let me = core.current;
-            assert_ne!(me, STANDBY, "the standby never waits");
-            let timer = (deadline != NEVER).then(|| core.set_timer(deadline, Timed::Wait(ticket)));
-            core.workers.shift(me, State::Running, State::Waiting, began);
-            let reason = ticket.waiter.reason.load(Ordering::Relaxed);
-            core.record_at(RingEvent::Wait, me, reason.into(), began);
-            core.end_turn(self, began, 0);
-            (me, timer)
-        });
+        let timer = (deadline != NEVER)
+            .then(|| self.with(|core| core.set_timer(deadline, Timed::Wait(ticket))));
         if !self.options.kind.is_thread() && std::thread::panicking() {
-            self.wait_while_unwinding(me);
+            self.wait_while_unwinding(began);
         } else {
-            self.until_chosen(me, ticket.waiter);
+            add(&self.counters.turns, 1);
+            ticket.waiter.record.spans.pause();
+            let way_out = self.waiting_turn(ticket.waiter, began);
+            self.until_runs(way_out, ticket.waiter);
         }
         if let Some(timer) = timer {
             self.with(|core| core.timers.cancel(timer));
         }
     }
 
+    /// The current worker begins to wait, and takes a turn.
+    ///
+    /// There is a quick path for the case that nothing has happened and that all runnable workers
+    /// are such whose wait has ended, as when two workers wake each other: the first of them gets
+    /// the baton. It is the worker that the whole turn would choose, because choosing it passes
+    /// over nothing.
+    #[inline(never)]
+    fn waiting_turn(&self, waiter: &'static Waiter, began: u64) -> WayOut {
+        point("turn");
+        self.check();
+        let reason = waiter.reason.load(Ordering::Relaxed);
+        let quickly = self.with(|core| {
+            core.begin_wait(self, reason, began);
+            if !self.only_workers_are_ready(core) {
+                return None;
+            }
+            let next = core.workers.next_signalled()?;
+            if !self.options.kind.can_resume(core, next) {
+                return None;
+            }
+            add(&self.waits.row(WaitReason::from_index(reason.into())).switches, 1);
+            if self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
+                self.publish(core);
+            }
+            Some(core.hand_over(self, next, began))
+        });
+        match quickly {
+            Some(handed) => handed.by_event(),
+            None => self.rest_of_turn(),
+        }
+    }
+
+    /// Returns whether a turn has nothing to do but to choose a worker from the runnable list, by
+    /// preference. Costs only loads.
+    #[inline]
+    fn only_workers_are_ready(&self, core: &mut Core) -> bool {
+        self.quiet(core)
+            && self.queue.len() == 0
+            && core.awaited.is_none()
+            && !core.fairness.goes_by_age()
+            && self.peers_unnotified.get() == PeersUnnotified::Nothing
+    }
+
     /// Does the scheduler's work on the current worker, which is not Running any more, until a
     /// worker is chosen. If the current worker is chosen itself, this returns without a switch.
     /// Otherwise the worker hands the baton on, and this returns when it is Running again, or
-    /// Retired. A worker that gets the baton in another state hosts the idle loop; any worker may
-    /// do that.
+    /// Retired.
     #[inline(always)]
-    pub(super) fn until_chosen(&self, me: WorkerId, waiter: &'static Waiter) {
-        crate::record::counters::add(&self.counters.turns, 1);
+    pub(super) fn until_chosen(&self, waiter: &'static Waiter) {
+        add(&self.counters.turns, 1);
         waiter.record.spans.pause();
+        let way_out = self.turn();
+        self.until_runs(way_out, waiter);
+    }
+
+    /// The rest of `until_chosen`, after the first turn. A worker that gets the baton in another
+    /// state than Running hosts the idle loop; any worker may do that.
+    #[inline(always)]
+    fn until_runs(&self, first: WayOut, waiter: &'static Waiter) {
+        let mut way_out = first;
         loop {
-            match self.turn() {
-                WayOut::Nowhere => self.idle(me),
+            match way_out {
+                WayOut::Nowhere => self.idle(waiter.worker.load(Ordering::Relaxed)),
                 way_out => self.leave_by(way_out),
             }
             // The state was written by the thread that chose or retired this worker, before it
@@ -119,6 +169,7 @@ impl Scheduler {
                 waiter.record.spans.go_on();
                 return;
             }
+            way_out = self.turn();
         }
     }
 
@@ -126,7 +177,12 @@ impl Scheduler {
     /// thread, so no other fiber may run on it. This fiber keeps the thread, and handles I/O,
     /// timers and the inbox until its own wait has ended.
     #[cold]
-    fn wait_while_unwinding(&self, me: WorkerId) {
+    fn wait_while_unwinding(&self, began: u64) {
+        let me = self.with(|core| {
+            let reason = core.workers.get(core.current).waiter.reason.load(Ordering::Relaxed);
+            core.begin_wait(self, reason, began);
+            core.current
+        });
         let give_up = clock::now() + UNWINDING_WAIT_MAX_NS;
         loop {
             self.look();
@@ -152,5 +208,17 @@ impl Scheduler {
             }
             self.sleep_at_most(1_000_000);
         }
+    }
+}
+
+impl Core {
+    /// The current worker, whose turn ends now, begins to wait. `at` is the time, in ticks.
+    #[inline(always)]
+    fn begin_wait(&mut self, scheduler: &Scheduler, reason: u16, at: u64) {
+        let me = self.current;
+        assert_ne!(me, STANDBY, "the standby never waits");
+        self.workers.wait(me, at);
+        self.record_at(RingEvent::Wait, me, reason.into(), at);
+        self.end_turn(scheduler, at, 0);
     }
 }

@@ -340,12 +340,10 @@ impl Scheduler {
     /// Returns the worker that hosts the idle loop when none can run: an idle worker, else one that
     /// waits, else the standby.
     fn next_host(&self, core: &mut Core) -> WorkerId {
-        for list in [core.workers.idle, core.workers.waiting] {
-            if list.tail != NOBODY {
-                return list.tail;
-            }
+        match core.workers.idle.tail {
+            NOBODY => core.workers.waiters().next().unwrap_or(STANDBY),
+            idle => idle,
         }
-        STANDBY
     }
 
     fn take_preemptive_place(&self) {

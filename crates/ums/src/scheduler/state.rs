@@ -448,7 +448,7 @@ impl Scheduler {
     pub(super) fn publish(&self, core: &Core) {
         let c = &self.counters;
         set(&c.runnable, core.workers.runnable());
-        set(&c.waiting, core.workers.waiting.len as usize);
+        set(&c.waiting, core.workers.waiting());
         set(&c.idle, core.workers.idle.len as usize);
         set(&c.workers, core.workers.count());
         set(&c.preemptive, core.preemptive);

@@ -29,6 +29,12 @@ impl Scheduler {
     pub(super) fn turn(&self) -> WayOut {
         point("turn");
         self.check();
+        self.rest_of_turn()
+    }
+
+    /// The turn after its beginning.
+    #[inline(never)]
+    pub(super) fn rest_of_turn(&self) -> WayOut {
         let quiet = self.with(|core| self.quiet(core));
         if !quiet {
             self.look();

@@ -88,11 +88,15 @@ pub fn workers(data: &[u8]) {
     let mut model = Model::new(apart);
     while let Some(step) = bytes.next() {
         model.step(&mut workers, step);
-        let lists = [workers.idle, workers.signalled, workers.yielded, workers.waiting];
+        let lists = [workers.idle, workers.signalled, workers.yielded];
         let lists = lists.map(|list| on(list, &mut workers));
-        let wanted = [&model.idle, &model.signalled, &model.yielded, &model.waiting]
-            .map(|queue| Vec::from(queue.clone()));
+        let wanted =
+            [&model.idle, &model.signalled, &model.yielded].map(|queue| Vec::from(queue.clone()));
         assert_eq!(lists, wanted, "after step {step}");
+        let mut waiting = Vec::from(model.waiting.clone());
+        waiting.sort_unstable();
+        assert_eq!(workers.waiters().collect::<Vec<_>>(), waiting, "after step {step}");
+        assert_eq!(workers.waiting(), waiting.len(), "after step {step}");
     }
     waiters.into_iter().for_each(Waiter::give_back);
 }

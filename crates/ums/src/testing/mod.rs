@@ -94,7 +94,7 @@ pub fn lists() -> Lists {
         runnable: [core.workers.signalled, core.workers.yielded]
             .map(|list| on(list, &mut core.workers))
             .concat(),
-        waiting: on(core.workers.waiting, &mut core.workers),
+        waiting: waiting(&mut core.workers),
         io: core.io.outstanding(),
         timers: core.timers.len(),
         queued: scheduler.queue.len(),
@@ -112,6 +112,14 @@ pub(crate) fn on<S>(list: ListEnds, workers: &mut Workers<S>) -> Vec<u32> {
     }
     assert_eq!(out.len(), list.len as usize, "a list's length is the number of its links");
     out
+}
+
+/// Returns the workers' numbers on the waiter list, the longest waiting first.
+fn waiting<S>(workers: &mut Workers<S>) -> Vec<u32> {
+    let mut waiting: Vec<u32> = workers.waiters().collect();
+    assert_eq!(waiting.len(), workers.waiting(), "the number of workers that wait is counted");
+    waiting.sort_by_key(|id| workers.get(*id).since);
+    waiting
 }
 
 /// Puts a request on the I/O list of the caller's scheduler. It completes when the descriptor is

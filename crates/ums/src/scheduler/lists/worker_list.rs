@@ -19,6 +19,10 @@
 //! when Runnable, on the waiter list when Waiting, and on none otherwise. The host of the idle loop
 //! stays Idle or Waiting, and stays on that list.
 //!
+//! The waiter list has no links: its workers are those whose state is Waiting, and only their
+//! number is kept. A wait ends by the waiter's own ticket, so no code looks for the next worker on
+//! that list, and parking and waking touch no other worker that waits.
+//!
 //! Workers are numbered, and lists link numbers, so all of this is safe code. This file does not
 //! switch to workers, and it does not depend on what is in a request.
 
@@ -124,8 +128,8 @@ pub(crate) struct Workers<S> {
     /// The runnable list consists of two: workers whose wait has ended, and workers that yielded.
     pub signalled: ListEnds,
     pub yielded: ListEnds,
-    /// The waiter list.
-    pub waiting: ListEnds,
+    /// How many workers are on the waiter list.
+    waiting: u32,
     /// Whether workers whose wait has ended have a list of their own; otherwise they go behind
     /// those that yielded.
     apart: bool,
@@ -141,7 +145,7 @@ impl<S> Workers<S> {
             idle: ListEnds::new(),
             signalled: ListEnds::new(),
             yielded: ListEnds::new(),
-            waiting: ListEnds::new(),
+            waiting: 0,
             apart,
             count: 0,
         }
@@ -159,7 +163,6 @@ impl<S> Workers<S> {
             (self.idle, State::Idle),
             (self.signalled, State::Runnable),
             (self.yielded, State::Runnable),
-            (self.waiting, State::Waiting),
         ];
         for (list, state) in lists {
             let (mut at, mut before, mut len) = (list.head, NOBODY, 0);
@@ -178,8 +181,7 @@ impl<S> Workers<S> {
             }
             on_lists += len;
         }
-        let is_listed =
-            |w: &Worker<S>| matches!(w.state, State::Idle | State::Runnable | State::Waiting);
+        let is_listed = |w: &Worker<S>| matches!(w.state, State::Idle | State::Runnable);
         let living = || self.slots[1..].iter().filter(|w| w.execution.is_some());
         let running = living().filter(|w| w.state == State::Running).count();
         if running > 1 {
@@ -192,12 +194,29 @@ impl<S> Workers<S> {
                 self.count
             ));
         }
-        Ok(())
+        match self.in_state(State::Waiting) {
+            waiting if waiting != self.waiting() => {
+                Err(format!("{waiting} workers wait, {} counted", self.waiting()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns how many workers are in this state.
     pub fn in_state(&self, state: State) -> usize {
         self.slots[1..].iter().filter(|w| w.execution.is_some() && w.state == state).count()
+    }
+
+    /// Returns how many workers are on the waiter list.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.waiting as usize
+    }
+
+    /// Returns the workers on the waiter list, in the order of their numbers.
+    pub fn waiters(&self) -> impl Iterator<Item = WorkerId> + '_ {
+        let waits = |w: &Worker<S>| w.execution.is_some() && w.state == State::Waiting;
+        (1..).zip(&self.slots[1..]).filter(move |(_, w)| waits(w)).map(|(id, _)| id)
     }
 
     /// Returns the number that the next worker will get.
@@ -258,24 +277,60 @@ impl<S> Workers<S> {
         self.enter(id, to, now);
         match to {
             State::Runnable => self.push_back(Which::Yielded, id),
-            State::Waiting => self.push_back(Which::Waiting, id),
+            State::Waiting => self.waiting += 1,
             State::Idle => self.push_back(Which::Idle, id),
             _ => {}
         }
     }
 
+    /// The current worker begins to wait.
+    #[inline]
+    pub fn wait(&mut self, id: WorkerId, now: u64) {
+        let worker = self.get(id);
+        assert_eq!(worker.state, State::Running, "only a running worker begins to wait");
+        worker.put(State::Waiting, now);
+        self.waiting += 1;
+    }
+
     /// Makes a worker runnable whose wait has ended, or that rejoins. Such workers are in the order
     /// of their signals.
+    #[inline]
     pub fn wake(&mut self, id: WorkerId, now: u64) {
-        let from = self.get(id).state;
+        let which = self.runnable_list(true);
+        let tail = self.list(which).tail;
+        let worker = self.get(id);
+        let from = worker.state;
         assert!(
             matches!(from, State::Waiting | State::Preemptive),
             "a worker that is {from:?} was woken"
         );
-        self.unlink(id, from);
-        self.enter(id, State::Runnable, now);
-        self.get(id).waited = true;
-        self.push_back(self.runnable_list(true), id);
+        worker.put(State::Runnable, now);
+        worker.waited = true;
+        worker.prev = tail;
+        self.waiting -= u32::from(from == State::Waiting);
+        self.append(which, tail, id);
+    }
+
+    /// If all runnable workers have waited, and have a list of their own: the first of them becomes
+    /// Running. Nothing is passed over by that. Otherwise returns None, and nothing has changed.
+    #[inline]
+    pub fn next_signalled(&mut self) -> Option<WorkerId> {
+        let id = self.signalled.head;
+        if id == NOBODY || !self.yielded.is_empty() {
+            return None;
+        }
+        let worker = self.get(id);
+        debug_assert_eq!(worker.state, State::Runnable, "the runnable list holds runnable workers");
+        let next = worker.next;
+        worker.next = NOBODY;
+        worker.put(State::Running, 0);
+        self.signalled.head = next;
+        self.signalled.len -= 1;
+        match next {
+            NOBODY => self.signalled.tail = NOBODY,
+            next => self.get(next).prev = NOBODY,
+        }
+        Some(id)
     }
 
     /// A yield while all ready workers are workers that yielded: the first of them becomes Running,
@@ -346,8 +401,11 @@ impl<S> Workers<S> {
         let (prev, next, waited) = (worker.prev, worker.next, worker.waited);
         let which = match from {
             State::Runnable => self.runnable_list(waited),
-            State::Waiting => Which::Waiting,
             State::Idle => Which::Idle,
+            State::Waiting => {
+                self.waiting -= 1;
+                return;
+            }
             _ => return,
         };
         let worker = self.get(id);
@@ -367,6 +425,12 @@ impl<S> Workers<S> {
     fn push_back(&mut self, which: Which, id: WorkerId) {
         let tail = self.list(which).tail;
         self.get(id).prev = tail;
+        self.append(which, tail, id);
+    }
+
+    /// Puts a worker behind the last one of a list, which it has as its previous one already.
+    #[inline]
+    fn append(&mut self, which: Which, tail: WorkerId, id: WorkerId) {
         match tail {
             NOBODY => self.list(which).head = id,
             t => self.get(t).next = id,
@@ -382,7 +446,6 @@ impl<S> Workers<S> {
             Which::Idle => &mut self.idle,
             Which::Signalled => &mut self.signalled,
             Which::Yielded => &mut self.yielded,
-            Which::Waiting => &mut self.waiting,
         }
     }
 }
@@ -402,7 +465,6 @@ enum Which {
     Idle,
     Signalled,
     Yielded,
-    Waiting,
 }
 
 #[cfg(test)]
@@ -528,9 +590,11 @@ mod tests {
                     }
                     _ => {}
                 }
-                let lists =
-                    [workers.idle, workers.signalled, workers.yielded, workers.waiting];
-                let on: Vec<Vec<u32>> = lists.into_iter().map(|l| on(l, &mut workers)).collect();
+                let lists = [workers.idle, workers.signalled, workers.yielded];
+                let mut on: Vec<Vec<u32>> =
+                    lists.into_iter().map(|l| on(l, &mut workers)).collect();
+                on.push(workers.waiters().collect());
+                prop_assert_eq!(on[3].len(), workers.waiting());
                 let listed: usize = on.iter().map(Vec::len).sum();
                 prop_assert_eq!(listed + usize::from(current.is_some()), 8);
                 let states = [State::Idle, State::Runnable, State::Runnable, State::Waiting];
@@ -539,7 +603,9 @@ mod tests {
                         prop_assert_eq!(workers.get(*id).state, state);
                     }
                 }
-                prop_assert_eq!(&on[3], &Vec::from(model_waiting.clone()));
+                let mut waiting = Vec::from(model_waiting.clone());
+                waiting.sort_unstable();
+                prop_assert_eq!(&on[3], &waiting);
             }
         }
     }
