@@ -19,6 +19,9 @@ const SLEEP: Duration = Duration::from_millis(300);
 /// Longer than any run.
 const LIMIT: Duration = Duration::from_secs(3600);
 const BLOCK: u64 = 4096;
+/// How often the operation is done before it is counted. After that, the library has learnt which
+/// scheduler uses a lock.
+const WARM_UP: u64 = 100;
 
 /// `operations of= n= file=`.
 pub fn operations(args: &BenchArgs) -> Ran {
@@ -58,8 +61,14 @@ struct Loop {
 }
 
 impl Loop {
-    /// Says where the marks are, and repeats the operation.
+    /// Warms up, says where the marks are, and repeats the operation.
     fn each(&self, mut operation: impl FnMut()) {
+        (0..WARM_UP).for_each(|_| operation());
+        self.each_counted(operation);
+    }
+
+    /// Says where the marks are, and repeats the operation.
+    fn each_counted(&self, mut operation: impl FnMut()) {
         self.lines.metric("mark", mark as fn() as usize as f64, "address");
         self.lines.metric("thread", rustix::thread::gettid().as_raw_pid().into(), "id");
         for _ in 0..self.n {
@@ -70,7 +79,7 @@ impl Loop {
 
     /// Does the same while a second task repeats `other`.
     fn each_beside(&self, other: impl Fn() + Send + 'static, mine: impl Fn()) {
-        let n = self.n;
+        let n = self.n + WARM_UP;
         let beside = ums::spawn(move || (0..n).for_each(|_| other()));
         self.each(mine);
         beside.join().expect("the task beside");
@@ -119,7 +128,7 @@ fn handed_mutex(of: &Loop) -> Ran {
     let mutex = Arc::new(Mutex::new(0));
     let theirs = mutex.clone();
     let first = mutex.lock();
-    let n = of.n;
+    let n = of.n + WARM_UP;
     let beside = ums::spawn(move || (0..n).for_each(|_| *theirs.lock() += 1));
     // The other task begins to wait for the mutex.
     ums::yield_now();
@@ -161,7 +170,7 @@ fn semaphores(of: &Loop) -> Ran {
 
 /// A task sleeps, and the scheduler sleeps in the kernel until the timer fires.
 fn sleeps(of: &Loop) -> Ran {
-    of.each(|| ums::sleep(SLEEP).expect("no task is cancelled"));
+    of.each_counted(|| ums::sleep(SLEEP).expect("no task is cancelled"));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! models of the protocols run (`RUSTFLAGS="--cfg loom"`), they are loom's, which tries every
 //! interleaving and every value that a load may return.
 //!
-//! Each of these protocols has its models beside it: `event`, `entry`, `asleep`, `wait`,
+//! Each of these protocols has its models beside it: `event`, `entry`, `bias`, `asleep`, `wait`,
 //! `wait/inbox`, `scheduler/peers`,
 //! `scheduler/request` and those of `watch`. Counters, and fields that only views read,
 //! take part in no protocol, and use the standard library's atomics.

@@ -8,6 +8,7 @@
 pub mod asleep;
 pub mod atomic;
 pub mod atomic_ref;
+pub mod bias;
 pub mod clock;
 pub mod driver;
 pub mod entry;

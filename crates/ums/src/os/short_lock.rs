@@ -10,12 +10,25 @@
 //! caller waited. A thread that finds it taken first spins, each round longer than the one before.
 //! Then it yields the processor a few times, because the holder may have lost its processor. Then
 //! it is *stuck on a short lock*: it sleeps in the kernel, and so its whole scheduler stands still.
+//!
+//! The short lock of a resource may be *biased* (`bias`): while only one scheduler uses the
+//! resource, its workers lock without a locked instruction.
+//!
+//! Named invariant **Held**: the state is touched only through a guard, and one guard exists at a
+//! time: it holds the lock, or has entered by the bias.
 
+#![allow(unsafe_code)] // Named invariant "Held", above.
+
+use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, OnceLock};
 
-use super::entry::Inside;
+#[cfg(not(loom))]
+use super::bias::Bias;
+use super::entry::{Inside, NO_HOLDER};
+#[cfg(not(loom))]
+use super::linux::barrier;
 use super::lock::Lock;
 
 /// Rounds of spinning. Each is twice as long as the one before.
@@ -61,13 +74,27 @@ pub fn call_when_stuck(mark: fn(bool)) {
 }
 
 /// A lock that is held for a few instructions.
-#[derive(Debug, Default)]
-pub struct ShortLock<S>(Lock<S>);
+#[repr(C)]
+pub struct ShortLock<S> {
+    base: Lock<()>,
+    /// Models check the bias without a short lock, and a short lock without a bias.
+    #[cfg(not(loom))]
+    bias: Bias,
+    state: UnsafeCell<S>,
+}
+
+// SAFETY: Held: a reference to the lock gives access to the state to one thread at a time.
+unsafe impl<S: Send> Sync for ShortLock<S> {}
+
+// A panic of a holder leaves the state usable.
+impl<S> std::panic::UnwindSafe for ShortLock<S> {}
+impl<S> std::panic::RefUnwindSafe for ShortLock<S> {}
 
 /// A short lock that is held, and the state that it guards.
 pub struct ShortGuard<'a, S> {
     home: &'a ShortLock<S>,
-    state: MutexGuard<'a, S>,
+    /// None if the caller has entered by the bias.
+    base: Option<MutexGuard<'a, ()>>,
     /// Dropped after the lock has been released.
     #[allow(dead_code)] // Held for its drop.
     inside: Option<Inside>,
@@ -76,53 +103,108 @@ pub struct ShortGuard<'a, S> {
 impl<S> ShortLock<S> {
     /// Makes a lock that is free.
     pub const fn new(state: S) -> ShortLock<S> {
-        ShortLock(Lock::new(state))
+        ShortLock {
+            base: Lock::new(()),
+            #[cfg(not(loom))]
+            bias: Bias::shared(),
+            state: UnsafeCell::new(state),
+        }
+    }
+
+    /// Makes a lock that is free, and that may become biased. The caller of `lock` must have its
+    /// scheduler's baton, if it belongs to a scheduler.
+    pub const fn biased(state: S) -> ShortLock<S> {
+        ShortLock {
+            base: Lock::new(()),
+            #[cfg(not(loom))]
+            bias: Bias::new(),
+            state: UnsafeCell::new(state),
+        }
     }
 
     /// Locks. A holder that panics leaves the guarded state usable (see [`Lock`]).
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self) -> ShortGuard<'_, S> {
         let inside = Inside::enter();
-        let state = self.try_now().unwrap_or_else(|| self.lock_slow());
-        ShortGuard { home: self, state, inside }
+        let me = inside.as_ref().map_or(NO_HOLDER, Inside::holder);
+        let base = if self.enter_by_bias(me) { None } else { Some(self.lock_base(me)) };
+        ShortGuard { home: self, base, inside }
     }
 
     /// Locks if the lock is free.
     pub fn try_lock(&self) -> Option<ShortGuard<'_, S>> {
         let inside = Inside::enter();
-        let state = self.try_now()?;
-        Some(ShortGuard { home: self, state, inside })
+        let me = inside.as_ref().map_or(NO_HOLDER, Inside::holder);
+        let base = if self.enter_by_bias(me) { None } else { Some(self.try_base(me)?) };
+        Some(ShortGuard { home: self, base, inside })
+    }
+
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn enter_by_bias(&self, me: u32) -> bool {
+        self.bias.enter(me)
+    }
+
+    #[cfg(loom)]
+    fn enter_by_bias(&self, _: u32) -> bool {
+        false
+    }
+
+    #[inline(never)]
+    fn lock_base(&self, me: u32) -> MutexGuard<'_, ()> {
+        self.try_base(me).unwrap_or_else(|| {
+            let base = self.lock_slow();
+            self.used_by(me);
+            base
+        })
     }
 
     #[inline]
-    fn try_now(&self) -> Option<MutexGuard<'_, S>> {
-        self.0.try_lock()
+    fn try_base(&self, me: u32) -> Option<MutexGuard<'_, ()>> {
+        let base = self.try_now()?;
+        self.used_by(me);
+        Some(base)
+    }
+
+    /// Called with the base. When this returns, no other thread has entered by the bias.
+    #[cfg(not(loom))]
+    #[inline]
+    fn used_by(&self, me: u32) {
+        self.bias.used_by(me, barrier::on_all_threads);
+    }
+
+    #[cfg(loom)]
+    fn used_by(&self, _: u32) {}
+
+    #[inline]
+    fn try_now(&self) -> Option<MutexGuard<'_, ()>> {
+        self.base.try_lock()
     }
 
     #[cold]
-    fn lock_slow(&self) -> MutexGuard<'_, S> {
+    fn lock_slow(&self) -> MutexGuard<'_, ()> {
         COLLISIONS.fetch_add(1, Ordering::Relaxed);
         for round in 0..ROUNDS {
             (0..1 << round).for_each(|_| std::hint::spin_loop());
             SPINS.fetch_add(1 << round, Ordering::Relaxed);
-            if let Some(state) = self.try_now() {
-                return state;
+            if let Some(base) = self.try_now() {
+                return base;
             }
         }
         for _ in 0..BACKOFFS {
             PAUSES.fetch_add(1, Ordering::Relaxed);
             std::thread::yield_now();
-            if let Some(state) = self.try_now() {
-                return state;
+            if let Some(base) = self.try_now() {
+                return base;
             }
         }
         SICK.fetch_add(1, Ordering::Relaxed);
         let mark =
             |stuck_on_short_lock| MARK.get().into_iter().for_each(|mark| mark(stuck_on_short_lock));
         mark(true);
-        let state = self.0.lock();
+        let base = self.base.lock();
         mark(false);
-        state
+        base
     }
 }
 
@@ -133,16 +215,42 @@ impl<'a, S> ShortGuard<'a, S> {
     }
 }
 
+impl<S> Drop for ShortGuard<'_, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        #[cfg(not(loom))]
+        if self.base.is_none() {
+            self.home.bias.leave();
+        }
+    }
+}
+
 impl<S> Deref for ShortGuard<'_, S> {
     type Target = S;
+    #[inline(always)]
     fn deref(&self) -> &S {
-        &self.state
+        // SAFETY: Held: by this guard, which is borrowed as long as the state is.
+        unsafe { &*self.home.state.get() }
     }
 }
 
 impl<S> DerefMut for ShortGuard<'_, S> {
+    #[inline(always)]
     fn deref_mut(&mut self) -> &mut S {
-        &mut self.state
+        // SAFETY: Held: by this guard, which is borrowed exclusively as long as the state is.
+        unsafe { &mut *self.home.state.get() }
+    }
+}
+
+impl<S: Default> Default for ShortLock<S> {
+    fn default() -> ShortLock<S> {
+        ShortLock::new(S::default())
+    }
+}
+
+impl<S> std::fmt::Debug for ShortLock<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShortLock").finish_non_exhaustive()
     }
 }
 

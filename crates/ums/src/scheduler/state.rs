@@ -20,8 +20,10 @@ use super::options::SchedulerOptions;
 use super::spin::Spin;
 use crate::os::asleep::IdleMask;
 use crate::os::atomic_ref::AtomicRef;
+use crate::os::bias::HOLDERS;
 use crate::os::driver::{Done, Driver};
 use crate::os::entry;
+use crate::os::linux::barrier;
 use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
 use crate::os::threads::ThreadHandle;
@@ -60,6 +62,8 @@ pub(crate) struct Scheduler {
     pub(super) ended: AtomicUsize,
     /// Its number among all schedulers of this process. A handle to a task finds it by this number.
     pub serial: u64,
+    /// The number by which short locks know the holder of this scheduler's baton.
+    holder_number: u32,
     /// Users that belong to this scheduler.
     pub users: AtomicUsize,
     /// Whether it gets new requests. An offline scheduler carries out only the requests that it
@@ -199,6 +203,13 @@ pub(crate) struct Core {
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 
+/// Returns the number by which short locks know the holder of a scheduler's baton, if the system
+/// has the barrier that they need to forget it.
+fn holder_number(serial: u64) -> u32 {
+    let number = u32::try_from(serial).ok().filter(|number| *number < HOLDERS);
+    number.filter(|_| barrier::is_refused().is_none()).unwrap_or(entry::NO_HOLDER)
+}
+
 /// The schedulers of this process, by serial number. A handle to a task knows its scheduler by this
 /// number, so that it needs to count no reference.
 static SCHEDULERS: Lock<BTreeMap<u64, Weak<Scheduler>>> = Lock::new(BTreeMap::new());
@@ -258,6 +269,7 @@ pub(crate) fn set_here(scheduler: Option<&Scheduler>) {
     // SAFETY: Baton: this is a thread of the scheduler, which keeps its `Arc` until it has cleared
     // the reference. The reference claims 'static, but leaves this thread only in a `Here`.
     HERE.set(scheduler.map(|scheduler| unsafe { &*std::ptr::from_ref(scheduler) }));
+    entry::hold_as(scheduler.map_or(entry::NO_HOLDER, |scheduler| scheduler.holder_number));
     SpareBlocks::use_here(scheduler.map(|scheduler| scheduler.spare_blocks));
 }
 
@@ -348,6 +360,7 @@ impl Scheduler {
             adopted: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             serial,
+            holder_number: holder_number(serial),
             users: AtomicUsize::new(0),
             online: AtomicBool::new(true),
             stop: AtomicBool::new(false),

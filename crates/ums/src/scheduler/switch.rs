@@ -6,10 +6,8 @@
 //! * *Own context*: the processor's registers change to those of the next worker; one switch, no
 //!   system call.
 //!
-//! Named invariants. **Home**: a fiber is resumed only by its scheduler's host thread. **Baton**:
-//! setting the next worker's event gives the baton away; see `scheduler/mod.rs`.
-
-#![allow(unsafe_code)] // Named invariants of the module's header.
+//! Named invariant **Baton**: setting the next worker's event gives the baton away; see
+//! `scheduler/mod.rs`.
 
 use fiber::Suspender;
 
@@ -42,12 +40,8 @@ impl Scheduler {
     pub(super) fn leave_by(&self, way_out: WayOut) {
         match way_out {
             WayOut::Stay | WayOut::Nowhere => {}
-            // SAFETY: Home: this worker was current until now, so this is its own stack.
-            WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
-            // SAFETY: Baton: the first half of this switch has set `pass`, and no other worker has
-            // had the baton since. One Place (contexts): the worker that was current until now is
-            // the running context.
-            WayOut::Pass(pass) => unsafe { (*pass).switch() },
+            WayOut::Suspend(suspender) => self.suspend(suspender),
+            WayOut::Pass(pass) => self.pass(pass),
         }
     }
 }

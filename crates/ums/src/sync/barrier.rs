@@ -50,7 +50,7 @@ impl BarrierWaitResult {
 impl Barrier {
     /// Creates a barrier for this many callers; 0 counts as 1, as in std.
     pub const fn new(waiters: usize) -> Barrier {
-        Barrier { waiters, round: ShortLock::new(Round { came: 0, queue: WaitQueue::new() }) }
+        Barrier { waiters, round: ShortLock::biased(Round { came: 0, queue: WaitQueue::new() }) }
     }
 
     /// Waits until all callers have arrived.

@@ -47,7 +47,7 @@ pub struct Condvar {
 impl Condvar {
     /// Creates a condition variable without waiters.
     pub const fn new() -> Condvar {
-        Condvar { queue: ShortLock::new(WaitQueue::new()) }
+        Condvar { queue: ShortLock::biased(WaitQueue::new()) }
     }
 
     /// Unlocks the mutex, waits to be notified and locks the mutex again.

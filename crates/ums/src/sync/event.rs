@@ -51,7 +51,7 @@ impl Event {
     }
 
     const fn new(set: bool, resets_itself: bool) -> Event {
-        let queue = ShortLock::new(WaitQueue::new());
+        let queue = ShortLock::biased(WaitQueue::new());
         Event { set: AtomicBool::new(set), resets_itself, queue }
     }
 

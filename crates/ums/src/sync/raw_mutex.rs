@@ -56,7 +56,7 @@ impl Owned for RawMutex {
 impl RawMutex {
     /// Creates an unlocked mutex.
     pub const fn new() -> RawMutex {
-        RawMutex { word: AtomicMarkedRef::new(), queue: ShortLock::new(WaitQueue::new()) }
+        RawMutex { word: AtomicMarkedRef::new(), queue: ShortLock::biased(WaitQueue::new()) }
     }
 
     /// Locks the mutex if it is free, and returns whether it did. Never waits.

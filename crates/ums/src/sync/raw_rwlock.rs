@@ -102,7 +102,7 @@ impl RawRwLock {
         RawRwLock {
             word: AtomicUsize::new(0),
             writer: AtomicRef::new(),
-            queue: ShortLock::new(WaitQueue::new()),
+            queue: ShortLock::biased(WaitQueue::new()),
         }
     }
 

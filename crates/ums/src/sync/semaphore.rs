@@ -77,7 +77,10 @@ impl Semaphore {
     /// Panics if that is more than [`Semaphore::MAX`].
     pub const fn new(permits: usize) -> Semaphore {
         assert!(permits <= Semaphore::MAX, "a semaphore holds at most usize::MAX / 2 permits");
-        Semaphore { word: AtomicUsize::new(permits * ONE), queue: ShortLock::new(WaitQueue::new()) }
+        Semaphore {
+            word: AtomicUsize::new(permits * ONE),
+            queue: ShortLock::biased(WaitQueue::new()),
+        }
     }
 
     /// Takes one permit; waits as long as necessary.

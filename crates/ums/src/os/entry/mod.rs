@@ -126,7 +126,7 @@ impl Entry {
 /// Step E2. The taker's barrier orders the accesses of both processors. Here only the compiler must
 /// keep the two accesses in order.
 #[inline(always)]
-fn light_fence() {
+pub(super) fn light_fence() {
     #[cfg(loom)]
     super::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     #[cfg(not(loom))]
@@ -135,6 +135,16 @@ fn light_fence() {
 
 thread_local! {
     static MINE: Cell<Option<&'static Entry>> = const { Cell::new(None) };
+    static HOLDER: Cell<u32> = const { Cell::new(NO_HOLDER) };
+}
+
+/// The number that stands for a thread without a baton.
+pub const NO_HOLDER: u32 = 0;
+
+/// Sets the number that names the calling thread as a holder of its scheduler's baton, or
+/// [`NO_HOLDER`]. No other scheduler of the process has or had this number.
+pub fn hold_as(number: u32) {
+    HOLDER.set(number);
 }
 
 static RETURN: OnceLock<fn()> = OnceLock::new();
@@ -180,6 +190,13 @@ impl Inside {
             see(entry);
         }
         Some(Inside { entry, here: std::marker::PhantomData })
+    }
+
+    /// Returns the number of the scheduler whose baton the calling thread has, and keeps as long as
+    /// it is inside. [`NO_HOLDER`] if it has none.
+    #[inline(always)]
+    pub fn holder(&self) -> u32 {
+        HOLDER.get()
     }
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fiber::{Fiber, Resume};
+use fiber::{Fiber, Resume, Suspender};
 
 use super::kind::Kind;
 use crate::os::linux::open::DriverThreads;
@@ -90,6 +90,15 @@ impl Kind for Fibers {
         if by_root {
             resume(scheduler);
         }
+    }
+}
+
+impl Scheduler {
+    /// The second half of a switch: the fiber that was current until now suspends itself.
+    #[inline(always)]
+    pub(in crate::scheduler) fn suspend(&self, me: Suspender) {
+        // SAFETY: Home: this worker was current until now, so this is its own stack.
+        unsafe { me.suspend() }
     }
 }
 

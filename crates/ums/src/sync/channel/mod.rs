@@ -59,7 +59,7 @@ pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(Channel {
         senders: AtomicUsize::new(1),
         receivers: AtomicUsize::new(1),
-        state: ShortLock::new(State {
+        state: ShortLock::biased(State {
             buffer: VecDeque::new(),
             bound,
             no_senders: false,

@@ -68,6 +68,16 @@ impl Pass {
     }
 }
 
+impl Scheduler {
+    /// The second half of a switch of the worker that was current until now.
+    #[inline(always)]
+    pub(in crate::scheduler) fn pass(&self, pass: *const Pass) {
+        // SAFETY: Baton: the first half of this switch has set `pass`, and no other worker has had
+        // the baton since. One Place: the worker that was current until now is the running context.
+        unsafe { (*pass).switch() }
+    }
+}
+
 /// Runs a switch. In a simulated world, the host thread's membership passes to the next context.
 #[inline(always)]
 fn along(switch: impl FnOnce()) {

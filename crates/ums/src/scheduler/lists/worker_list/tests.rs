@@ -1,0 +1,142 @@
+//! Tests of the lists of workers.
+
+use super::*;
+use crate::testing::on;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// Makes workers 1..=n, all idle.
+fn idle(n: u32, apart: bool) -> Workers<()> {
+    let mut workers = Workers::new(apart, Waiter::take(None, STANDBY));
+    for id in 1..=n {
+        let waiter = Waiter::take(None, id);
+        assert_eq!(workers.add(waiter, (), 0), id);
+        workers.shift(id, State::New, State::Idle, 0);
+    }
+    workers
+}
+
+fn waiting(n: u32, apart: bool) -> Workers<()> {
+    let mut workers = idle(n, apart);
+    for id in 1..=n {
+        workers.shift(id, State::Idle, State::Running, 0);
+        workers.shift(id, State::Running, State::Waiting, 0);
+    }
+    workers
+}
+
+fn yielders(workers: &mut Workers<()>, ids: impl IntoIterator<Item = u32>) {
+    for id in ids {
+        workers.shift(id, State::Waiting, State::Running, 0);
+        workers.shift(id, State::Running, State::Runnable, 0);
+    }
+}
+
+#[test]
+fn signalled_workers_stand_in_the_order_of_signals_apart_from_those_that_yielded_b9() {
+    let mut workers = waiting(5, true);
+    yielders(&mut workers, [4, 5]);
+    [3, 1, 2].into_iter().for_each(|id| workers.wake(id, 0));
+    assert_eq!(on(workers.signalled, &mut workers), [3, 1, 2]);
+    assert_eq!(on(workers.yielded, &mut workers), [4, 5]);
+    assert_eq!(workers.runnable(), 5);
+}
+
+#[test]
+fn a_plain_fifo_list_has_them_all_in_order_rule_15() {
+    let mut workers = waiting(4, false);
+    yielders(&mut workers, [4]);
+    (1..=3).for_each(|id| workers.wake(id, 0));
+    assert_eq!(on(workers.yielded, &mut workers), [4, 1, 2, 3]);
+    assert_eq!(workers.runnable(), 4);
+}
+
+#[test]
+#[should_panic(expected = "was woken")]
+fn waking_a_worker_that_does_not_wait_is_refused_u20() {
+    idle(1, true).wake(1, 0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Start,
+    Wait,
+    Yield,
+    Finish,
+    Wake(usize),
+    Next,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        Just(Step::Start),
+        Just(Step::Wait),
+        Just(Step::Yield),
+        Just(Step::Finish),
+        (0..8usize).prop_map(Step::Wake),
+        Just(Step::Next),
+    ]
+}
+
+proptest! {
+    /// One List: in every history, each worker is on the list that its state says, once, and
+    /// the lists agree with a model of plain queues.
+    #[test]
+    fn each_worker_is_on_the_list_that_its_state_says_u20(
+        steps in prop::collection::vec(step(), 0..400),
+    ) {
+        let mut workers = idle(8, true);
+        let mut model_waiting: VecDeque<u32> = VecDeque::new();
+        let mut current: Option<u32> = None;
+        for step in steps {
+            match (step, current) {
+                (Step::Start, None) if workers.idle.len > 0 => {
+                    let id = workers.idle.tail;
+                    workers.shift(id, State::Idle, State::Running, 0);
+                    current = Some(id);
+                }
+                (Step::Wait, Some(id)) => {
+                    workers.shift(id, State::Running, State::Waiting, 0);
+                    model_waiting.push_back(id);
+                    current = None;
+                }
+                (Step::Yield, Some(id)) => {
+                    workers.shift(id, State::Running, State::Runnable, 0);
+                    current = None;
+                }
+                (Step::Finish, Some(id)) => {
+                    workers.shift(id, State::Running, State::Idle, 0);
+                    current = None;
+                }
+                (Step::Wake(at), _) if at < model_waiting.len() => {
+                    let id = model_waiting.remove(at).unwrap();
+                    workers.wake(id, 0);
+                }
+                (Step::Next, None) => {
+                    let lists = [workers.signalled, workers.yielded];
+                    if let Some(id) = lists.map(|l| l.head).into_iter().find(|h| *h != NOBODY) {
+                        workers.shift(id, State::Runnable, State::Running, 0);
+                        current = Some(id);
+                    }
+                }
+                _ => {}
+            }
+            let lists = [workers.idle, workers.signalled, workers.yielded];
+            let mut on: Vec<Vec<u32>> =
+                lists.into_iter().map(|l| on(l, &mut workers)).collect();
+            on.push(workers.waiters().collect());
+            prop_assert_eq!(on[3].len(), workers.waiting());
+            let listed: usize = on.iter().map(Vec::len).sum();
+            prop_assert_eq!(listed + usize::from(current.is_some()), 8);
+            let states = [State::Idle, State::Runnable, State::Runnable, State::Waiting];
+            for (ids, state) in on.iter().zip(states) {
+                for id in ids {
+                    prop_assert_eq!(workers.get(*id).state, state);
+                }
+            }
+            let mut waiting = Vec::from(model_waiting.clone());
+            waiting.sort_unstable();
+            prop_assert_eq!(&on[3], &waiting);
+        }
+    }
+}
