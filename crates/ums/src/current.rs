@@ -64,9 +64,37 @@ impl AboutToWait {
     /// Starts the caller's wait.
     #[inline]
     pub(crate) fn begin(self, what: What) -> Ticket {
-        let ticket = self.waiter.begin(what);
-        drop(self.here);
-        ticket
+        self.begin_inside(what).ticket
+    }
+
+    /// Does the same. The caller stays inside the library until it parks, so it must not run
+    /// application code before.
+    #[inline(always)]
+    pub(crate) fn begin_inside(self, what: What) -> Begun {
+        Begun { ticket: self.waiter.begin(what), here: self.here }
+    }
+}
+
+/// A wait of the caller that has begun, and that parks next.
+pub(crate) struct Begun {
+    ticket: Ticket,
+    here: Option<Here>,
+}
+
+impl Begun {
+    /// Returns the wait's ticket.
+    #[inline]
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Parks the caller until its wait has ended. `deadline` is in nanoseconds of the clock.
+    #[inline(always)]
+    pub(crate) fn park(self, deadline: u64) -> Outcome {
+        match self.here {
+            Some(scheduler) => scheduler.park(self.ticket, deadline),
+            None => self.ticket.park_thread(deadline),
+        }
     }
 }
 
@@ -74,7 +102,7 @@ impl AboutToWait {
 ///
 /// # Panics
 /// If the caller must not wait here; see `Scheduler::may_switch`.
-#[inline]
+#[inline(always)]
 pub(crate) fn about_to_wait() -> AboutToWait {
     let here = here();
     let waiter = here.as_ref().map_or_else(waiting_thread, |scheduler| scheduler.waiting_waiter());

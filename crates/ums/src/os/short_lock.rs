@@ -93,11 +93,21 @@ impl<S> std::panic::RefUnwindSafe for ShortLock<S> {}
 /// A short lock that is held, and the state that it guards.
 pub struct ShortGuard<'a, S> {
     home: &'a ShortLock<S>,
-    /// None if the caller has entered by the bias.
-    base: Option<MutexGuard<'a, ()>>,
+    how: How<'a>,
     /// Dropped after the lock has been released.
     #[allow(dead_code)] // Held for its drop.
     inside: Option<Inside>,
+}
+
+/// How a short lock is held.
+enum How<'a> {
+    /// By the bias.
+    Biased,
+    /// By its base, which the guard releases.
+    #[allow(dead_code)] // Held for its drop.
+    Base(MutexGuard<'a, ()>),
+    /// No more.
+    Released,
 }
 
 impl<S> ShortLock<S> {
@@ -127,16 +137,16 @@ impl<S> ShortLock<S> {
     pub fn lock(&self) -> ShortGuard<'_, S> {
         let inside = Inside::enter();
         let me = inside.as_ref().map_or(NO_HOLDER, Inside::holder);
-        let base = if self.enter_by_bias(me) { None } else { Some(self.lock_base(me)) };
-        ShortGuard { home: self, base, inside }
+        let how = if self.enter_by_bias(me) { How::Biased } else { How::Base(self.lock_base(me)) };
+        ShortGuard { home: self, how, inside }
     }
 
     /// Locks if the lock is free.
     pub fn try_lock(&self) -> Option<ShortGuard<'_, S>> {
         let inside = Inside::enter();
         let me = inside.as_ref().map_or(NO_HOLDER, Inside::holder);
-        let base = if self.enter_by_bias(me) { None } else { Some(self.try_base(me)?) };
-        Some(ShortGuard { home: self, base, inside })
+        let how = if self.enter_by_bias(me) { How::Biased } else { How::Base(self.try_base(me)?) };
+        Some(ShortGuard { home: self, how, inside })
     }
 
     #[cfg(not(loom))]
@@ -213,13 +223,30 @@ impl<'a, S> ShortGuard<'a, S> {
     pub fn home(&self) -> &'a ShortLock<S> {
         self.home
     }
+
+    /// Releases the lock, for a function in which a move of the guard would cost more. The state
+    /// cannot be used any more.
+    #[inline(always)]
+    pub fn unlock(&mut self) {
+        match std::mem::replace(&mut self.how, How::Released) {
+            #[cfg(not(loom))]
+            How::Biased => self.home.bias.leave(),
+            how => drop(how),
+        }
+        self.inside = None;
+    }
+
+    #[inline(always)]
+    fn assert_held(&self) {
+        assert!(!matches!(self.how, How::Released), "the short lock has been released");
+    }
 }
 
 impl<S> Drop for ShortGuard<'_, S> {
     #[inline(always)]
     fn drop(&mut self) {
         #[cfg(not(loom))]
-        if self.base.is_none() {
+        if matches!(self.how, How::Biased) {
             self.home.bias.leave();
         }
     }
@@ -229,6 +256,7 @@ impl<S> Deref for ShortGuard<'_, S> {
     type Target = S;
     #[inline(always)]
     fn deref(&self) -> &S {
+        self.assert_held();
         // SAFETY: Held: by this guard, which is borrowed as long as the state is.
         unsafe { &*self.home.state.get() }
     }
@@ -237,6 +265,7 @@ impl<S> Deref for ShortGuard<'_, S> {
 impl<S> DerefMut for ShortGuard<'_, S> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut S {
+        self.assert_held();
         // SAFETY: Held: by this guard, which is borrowed exclusively as long as the state is.
         unsafe { &mut *self.home.state.get() }
     }

@@ -101,6 +101,8 @@ const WORKER_BITS: u32 = 24;
 pub(crate) struct EventRing {
     /// The number of records written since the ring was taken.
     head: AtomicU64,
+    /// The time of the last record.
+    last: AtomicU64,
     places: Box<[Place; RING_RECORDS]>,
     /// The scheduler's number.
     scheduler: AtomicU32,
@@ -144,6 +146,7 @@ impl EventRing {
         let places: Box<[Place]> = (0..RING_RECORDS).map(|_| place()).collect();
         EventRing {
             head: AtomicU64::new(0),
+            last: AtomicU64::new(0),
             places: places.try_into().ok().expect("as many were made"),
             scheduler: AtomicU32::new(0),
             member,
@@ -154,8 +157,7 @@ impl EventRing {
     pub fn take(scheduler: u32) -> &'static EventRing {
         RINGS.take(EventRing::new, |ring| {
             ring.head.store(0, Ordering::Relaxed);
-            // For `record_at`: the place before that of the first record.
-            ring.places[RING_RECORDS - 1].at.store(0, Ordering::Relaxed);
+            ring.last.store(0, Ordering::Relaxed);
             ring.scheduler.store(scheduler, Ordering::Relaxed);
         })
     }
@@ -181,8 +183,9 @@ impl EventRing {
         let place = &self.places[head as usize % RING_RECORDS];
         let worker = worker & ((1 << WORKER_BITS) - 1);
         let what = (event as u64) << 56 | u64::from(worker) << 32 | u64::from(detail);
-        let before = &self.places[head.wrapping_sub(1) as usize % RING_RECORDS];
-        place.at.store(at.max(before.at.load(Ordering::Relaxed)), Ordering::Relaxed);
+        let at = at.max(self.last.load(Ordering::Relaxed));
+        self.last.store(at, Ordering::Relaxed);
+        place.at.store(at, Ordering::Relaxed);
         place.what.store(what, Ordering::Relaxed);
         self.head.store(head + 1, Ordering::Release);
     }

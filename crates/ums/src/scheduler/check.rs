@@ -26,6 +26,9 @@ impl Scheduler {
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as usize;
 
         let holder = core.workers.get(core.current);
+        must(std::ptr::eq(self.current_waiter(), holder.waiter), &|| {
+            "the current worker has another waiter".into()
+        })?;
         let holder = match holder.execution {
             Some(ExecutionContext::Thread(_)) => &holder.waiter.record.view.thread,
             _ => &self.host_thread,

@@ -100,7 +100,7 @@ impl Scheduler {
             core.begin_turn(self);
             let next = self.choose(core);
             self.publish(core);
-            next.inspect(|next| core.hand_to(*next, core.turn_at))
+            next.inspect(|next| core.hand_to(self, *next, core.turn_at))
         });
         if chosen.is_none() {
             if self.stop.load(Ordering::Acquire) && self.quiescent() {

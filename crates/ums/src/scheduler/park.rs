@@ -10,6 +10,8 @@ use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::record::report;
+use crate::record::wait_stats::WaitCounters;
+use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::wait::{Outcome, Ticket, Waiter};
 
@@ -43,7 +45,8 @@ impl Scheduler {
     /// Returns the waiter of the current worker.
     #[inline]
     pub(crate) fn current_waiter(&self) -> &'static Waiter {
-        self.with(|core| core.workers.get(core.current).waiter)
+        // Only the baton's holder stores it, and the caller is that holder.
+        self.current_waiter.load().unwrap_or(self.standby)
     }
 
     /// Returns the waiter of the current worker, which is about to wait, and panics if it must not
@@ -57,7 +60,27 @@ impl Scheduler {
     }
 
     /// Parks the current worker until its wait ends.
+    ///
+    /// All but the switch is in functions that return before it, or are called after it: see
+    /// `leave_by`.
+    #[inline(always)]
     pub(crate) fn park(&self, ticket: Ticket, deadline: u64) -> Outcome {
+        let mut timer = None;
+        if let Some(way_out) = self.begin_park(ticket, deadline, &mut timer) {
+            self.until_runs(way_out, ticket.waiter);
+        }
+        self.end_park(ticket, timer)
+    }
+
+    /// Begins to park the current worker. Returns how it leaves its stack, or None if its wait has
+    /// ended.
+    #[inline(never)]
+    fn begin_park(
+        &self,
+        ticket: Ticket,
+        deadline: u64,
+        timer: &mut Option<TimerId>,
+    ) -> Option<WayOut> {
         let waiter = ticket.waiter;
         let began = clock::ticks();
         waiter.began.store(began, Ordering::Relaxed);
@@ -68,34 +91,38 @@ impl Scheduler {
             && let Some(mine) = ticket.claim(Outcome::Cancelled)
         {
             mine.kept();
-            row.ended(0, 0);
-            waiter.record.view.waits.ended(reason, 0, 0);
-        } else {
-            self.park_on(ticket, deadline, began);
-            let now = self.with(|core| core.turn_at);
-            let signalled = waiter.signalled.load(Ordering::Relaxed);
-            let (total, signal) = (now.saturating_sub(began), now.saturating_sub(signalled));
-            row.ended(total, signal);
-            waiter.record.view.waits.ended(reason, total, signal);
+            return None;
         }
-        ticket.take_outcome().expect("a worker runs again only after its wait was claimed")
-    }
-
-    #[inline(always)]
-    fn park_on(&self, ticket: Ticket, deadline: u64, began: u64) {
-        let timer = (deadline != NEVER)
-            .then(|| self.with(|core| core.set_timer(deadline, Timed::Wait(ticket))));
+        if deadline != NEVER {
+            *timer = Some(self.with(|core| core.set_timer(deadline, Timed::Wait(ticket))));
+        }
         if !self.options.kind.is_thread() && std::thread::panicking() {
             self.wait_while_unwinding(began);
-        } else {
-            add(&self.counters.turns, 1);
-            ticket.waiter.record.spans.pause();
-            let way_out = self.waiting_turn(ticket.waiter, began);
-            self.until_runs(way_out, ticket.waiter);
+            return None;
         }
-        if let Some(timer) = timer {
-            self.with(|core| core.timers.cancel(timer));
-        }
+        add(&self.counters.turns, 1);
+        waiter.record.spans.pause();
+        Some(self.waiting_turn(waiter, reason, row, began))
+    }
+
+    /// Ends the wait of the current worker, which runs again or has not parked, and takes the
+    /// outcome.
+    #[inline(never)]
+    fn end_park(&self, ticket: Ticket, timer: Option<TimerId>) -> Outcome {
+        let waiter = ticket.waiter;
+        let now = self.with(|core| {
+            if let Some(timer) = timer {
+                core.timers.cancel(timer);
+            }
+            core.turn_at
+        });
+        // The turn began before a wait that was cancelled at once, which so lasted no time.
+        let total = now.saturating_sub(waiter.began.load(Ordering::Relaxed));
+        let signal = now.saturating_sub(waiter.signalled.load(Ordering::Relaxed));
+        let reason = WaitReason::from_index(waiter.reason.load(Ordering::Relaxed) as usize);
+        self.waits.row(reason).ended(total, signal);
+        waiter.record.view.waits.ended(reason, total, signal);
+        ticket.take_outcome().expect("a worker runs again only after its wait was claimed")
     }
 
     /// The current worker begins to wait, and takes a turn.
@@ -104,13 +131,18 @@ impl Scheduler {
     /// are such whose wait has ended, as when two workers wake each other: the first of them gets
     /// the baton. It is the worker that the whole turn would choose, because choosing it passes
     /// over nothing.
-    #[inline(never)]
-    fn waiting_turn(&self, waiter: &'static Waiter, began: u64) -> WayOut {
+    #[inline(always)]
+    fn waiting_turn(
+        &self,
+        waiter: &'static Waiter,
+        reason: WaitReason,
+        row: &WaitCounters,
+        began: u64,
+    ) -> WayOut {
         point("turn");
         self.check();
-        let reason = waiter.reason.load(Ordering::Relaxed);
         let quickly = self.with(|core| {
-            core.begin_wait(self, reason, began);
+            core.begin_wait(self, waiter, reason, began);
             if !self.only_workers_are_ready(core) {
                 return None;
             }
@@ -118,7 +150,7 @@ impl Scheduler {
             if !self.options.kind.can_resume(core, next) {
                 return None;
             }
-            add(&self.waits.row(WaitReason::from_index(reason.into())).switches, 1);
+            add(&row.switches, 1);
             if self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
                 self.publish(core);
             }
@@ -179,8 +211,9 @@ impl Scheduler {
     #[cold]
     fn wait_while_unwinding(&self, began: u64) {
         let me = self.with(|core| {
-            let reason = core.workers.get(core.current).waiter.reason.load(Ordering::Relaxed);
-            core.begin_wait(self, reason, began);
+            let waiter = self.current_waiter();
+            let reason = waiter.reason.load(Ordering::Relaxed);
+            core.begin_wait(self, waiter, WaitReason::from_index(reason.into()), began);
             core.current
         });
         let give_up = clock::now() + UNWINDING_WAIT_MAX_NS;
@@ -214,11 +247,12 @@ impl Scheduler {
 impl Core {
     /// The current worker, whose turn ends now, begins to wait. `at` is the time, in ticks.
     #[inline(always)]
-    fn begin_wait(&mut self, scheduler: &Scheduler, reason: u16, at: u64) {
+    fn begin_wait(&mut self, scheduler: &Scheduler, waiter: &Waiter, reason: WaitReason, at: u64) {
         let me = self.current;
+        debug_assert_eq!(waiter.worker.load(Ordering::Relaxed), me, "a worker parks itself");
         assert_ne!(me, STANDBY, "the standby never waits");
         self.workers.wait(me, at);
-        self.record_at(RingEvent::Wait, me, reason.into(), at);
+        self.record_at(RingEvent::Wait, me, reason.index() as u32, at);
         self.end_turn(scheduler, at, 0);
     }
 }

@@ -83,6 +83,9 @@ pub(crate) struct Scheduler {
     /// The kernel's number of its host thread: of the thread that was started first (the host of
     /// fibers, or the standby), or of the carrier that hosts the scheduler now.
     pub host_thread: AtomicU32,
+    /// The waiter of the worker that has the baton. For its holder only; none before the first
+    /// switch, while the standby has it.
+    pub(super) current_waiter: AtomicRef<Waiter>,
     /// For thread workers, the waiter whose thread has the baton.
     pub(super) holder: AtomicRef<Waiter>,
     /// Threads that have ended or are ending, to be joined.
@@ -371,6 +374,7 @@ impl Scheduler {
             driver_text,
             standby,
             host_thread: AtomicU32::new(crate::os::thread_number()),
+            current_waiter: AtomicRef::new(),
             holder: AtomicRef::new(),
             graves: Lock::new(Vec::new()),
             busy: AtomicBool::new(false),

@@ -112,11 +112,12 @@ impl Core {
 
     /// Makes `to` the current worker. `at` is the time, in ticks.
     #[inline]
-    pub(super) fn hand_to(&mut self, to: WorkerId, at: u64) {
+    pub(super) fn hand_to(&mut self, scheduler: &Scheduler, to: WorkerId, at: u64) {
         self.current = to;
         self.quantum_began = 0;
         self.record_at(RingEvent::Switch, to, 0, at);
         let worker = self.workers.get(to);
+        scheduler.current_waiter.store(Some(worker.waiter));
         add(&worker.waiter.record.view.switches, 1);
         self.fiber = match worker.execution {
             Some(ExecutionContext::Fiber(fiber, _)) => fiber,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::patience::Patience;
-use super::queue::{Batch, ShortLock, WaitQueue};
+use super::queue::{ShortLock, WaitQueue};
 use crate::current;
 use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
@@ -58,19 +58,21 @@ impl Event {
     /// Sets the event. A manual event lets all waiters continue; an auto event lets the first
     /// waiter continue, or, if there is none, the next caller.
     pub fn set(&self) {
-        let mut batch = Batch::new();
         let mut queue = self.queue.lock();
-        if self.resets_itself {
-            match queue.grant_one() {
-                Some(claimed) => batch.push(claimed),
-                None => self.set.store(true, Ordering::Release),
-            }
-        } else {
+        if !self.resets_itself {
             self.set.store(true, Ordering::Release);
-            batch = queue.grant_all();
+            let batch = queue.grant_all();
+            drop(queue);
+            return batch.ready();
+        }
+        let next = queue.grant_one();
+        if next.is_none() {
+            self.set.store(true, Ordering::Release);
         }
         drop(queue);
-        batch.ready();
+        if let Some(next) = next {
+            current::ready(next);
+        }
     }
 
     /// Resets the event; returns whether it was set.
@@ -111,16 +113,18 @@ impl Event {
         if self.take() {
             return Ok(());
         }
+        let me = current::about_to_wait();
         let mut queue = self.queue.lock();
         // The event is set under the short lock, so `set` either comes before this check or finds
         // the ticket.
         if self.take() {
             return Ok(());
         }
-        let ticket = current::begin(patience.what(WaitReason::EVENT, self));
+        let begun = me.begin_inside(patience.what(WaitReason::EVENT, self));
+        let ticket = begun.ticket();
         queue.push(ticket, ());
         drop(queue);
-        let outcome = current::park(ticket, patience.deadline());
+        let outcome = begun.park(patience.deadline());
         if outcome != Outcome::Granted {
             self.queue.lock().remove(ticket);
         }

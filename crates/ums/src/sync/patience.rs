@@ -26,7 +26,16 @@ pub(super) enum Patience {
 
 impl Patience {
     /// Returns the deadline in nanoseconds of the clock.
+    #[inline]
     pub(super) fn deadline(self) -> u64 {
+        match self {
+            Patience::Endless | Patience::Cancellable => NEVER,
+            limited => limited.limit(),
+        }
+    }
+
+    #[inline(never)]
+    fn limit(self) -> u64 {
         match self {
             Patience::Endless | Patience::Cancellable => NEVER,
             Patience::For(span) => after(span),
@@ -44,6 +53,7 @@ impl Patience {
     }
 
     /// Describes a wait on `resource` with this limit.
+    #[inline]
     pub(super) fn what<R>(self, reason: WaitReason, resource: &R) -> What {
         let what = What::new(reason).on(resource);
         if matches!(self, Patience::Endless) { what.uncancellable() } else { what }

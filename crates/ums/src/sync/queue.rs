@@ -139,6 +139,9 @@ impl Batch {
 
     /// Makes the waiters ready. The caller must have released the short lock.
     pub(super) fn ready(self) {
-        self.first.into_iter().chain(self.rest).for_each(current::ready);
+        if let Some(first) = self.first {
+            current::ready(first);
+        }
+        self.rest.into_iter().for_each(current::ready);
     }
 }

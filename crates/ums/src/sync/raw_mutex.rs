@@ -133,11 +133,13 @@ impl RawMutex {
 
     #[inline]
     fn try_lock_as(&self, me: &'static Waiter) -> bool {
-        let swap = self.word.compare_exchange(Word::NULL, Word::of(me));
-        if swap.is_ok() {
+        // The load spares a caller that will wait the locked instruction.
+        let free = self.word.load().is_null();
+        let locked = free && self.word.compare_exchange(Word::NULL, Word::of(me)).is_ok();
+        if locked {
             traced::taken(self, me);
         }
-        swap.is_ok()
+        locked
     }
 
     #[cold]
@@ -161,10 +163,11 @@ impl RawMutex {
         };
         let holder = word.get();
         let (ticket, outcome) = me.in_wait_for(self, as_victim, || {
-            let ticket = waiter.begin(patience.what(reason, self).blocked_by(holder));
+            let begun = waiter.begin_inside(patience.what(reason, self).blocked_by(holder));
+            let ticket = begun.ticket();
             queue.push(ticket, ());
             drop(queue);
-            (ticket, current::park(ticket, patience.deadline()))
+            (ticket, begun.park(patience.deadline()))
         });
         match outcome {
             Outcome::Granted => traced::taken(self, me),
@@ -200,7 +203,9 @@ impl RawMutex {
         };
         self.word.store(word);
         drop(queue);
-        next.into_iter().for_each(current::ready);
+        if let Some(next) = next {
+            current::ready(next);
+        }
     }
 
     /// Returns how many tickets are queued.

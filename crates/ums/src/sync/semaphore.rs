@@ -9,9 +9,9 @@
 //! ```
 //!
 //! *Grant* means, under the short lock: while the first waiter asks for no more permits than are
-//! free, subtract them and claim the waiter; when the queue is empty, clear WAITERS. While WAITERS
-//! is set, permits are taken under the short lock only, so during a grant their number can only
-//! grow.
+//! left, claim the waiter; then subtract what was granted, and, if the queue is empty, clear
+//! WAITERS. While WAITERS is set, permits are taken under the short lock only, so during a grant
+//! their number can only grow.
 //!
 //! No permit stays free while the first waiter could have it. All accesses are to one word, so they
 //! have one order. A waiter sets WAITERS and sees the permits in the same swap (S); an adder adds
@@ -192,10 +192,11 @@ impl Semaphore {
         if take_or_announce(before) & WAITERS == 0 {
             return Ok(());
         }
-        let ticket = me.begin(patience.what(WaitReason::SEMAPHORE, self));
+        let begun = me.begin_inside(patience.what(WaitReason::SEMAPHORE, self));
+        let ticket = begun.ticket();
         queue.push(ticket, n);
         drop(queue);
-        let outcome = current::park(ticket, patience.deadline());
+        let outcome = begun.park(patience.deadline());
         if outcome != Outcome::Granted {
             self.queue.lock().remove(ticket);
             self.grant_next();
@@ -207,19 +208,26 @@ impl Semaphore {
     fn grant_next(&self) {
         let mut batch = Batch::new();
         let mut queue = self.queue.lock();
+        // What is subtracted at the end, in one step: until then WAITERS is set, so no other caller
+        // takes permits.
+        let mut spent = 0;
         while let Some(n) = queue.first() {
             // Acquire: what the adder wrote before it added is visible to the waiter that is
             // granted.
-            if self.word.load(Ordering::Acquire) / ONE < n {
+            if (self.word.load(Ordering::Acquire) - spent) / ONE < n {
                 break;
             }
             if let Some(claimed) = queue.claim_first() {
-                self.word.fetch_sub(n * ONE, Ordering::Relaxed);
+                spent += n * ONE;
                 batch.push(claimed);
             }
         }
+        // WAITERS is changed under the short lock only.
         if queue.is_empty() {
-            self.word.fetch_and(!WAITERS, Ordering::Relaxed);
+            spent += self.word.load(Ordering::Relaxed) & WAITERS;
+        }
+        if spent > 0 {
+            self.word.fetch_sub(spent, Ordering::Relaxed);
         }
         drop(queue);
         batch.ready();

@@ -6,7 +6,7 @@ use super::deadlock::DeadlockId;
 use super::error::WaitError;
 use super::outcome::Outcome;
 use super::waiter::{QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What};
-use crate::os::atomic;
+use crate::os::linux::barrier;
 
 /// Proof that the caller has ended a wait, and must now make the waiter run (One Outcome).
 #[must_use = "a claimed waiter never wakes up unless it is made ready"]
@@ -26,19 +26,19 @@ impl Waiter {
         self.blocker.store(what.blocker);
         self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
         self.cancellable.store(what.cancellable, Ordering::Relaxed);
-        // This SeqCst store pairs with `cancel`: either this waiter sees the flag that `cancel`
-        // sets, or `cancel` sees this wait. An uncancellable wait does without, because a SeqCst
-        // store costs as much as the rest of this function.
-        let order = if what.cancellable { Ordering::SeqCst } else { Ordering::Release };
-        self.word.store(number << STATE_BITS | WAITING, order);
-        atomic::no_overtaking();
+        self.word.store(number << STATE_BITS | WAITING, Ordering::Release);
+        // Pairs with the barrier in `cancel`: either this waiter sees, in `sees_cancel`, the flag
+        // that `cancel` sets, or `cancel` sees this wait. If that barrier takes effect before the
+        // store above, the flag was set before, and the load after this fence finds it; if after
+        // the store, `cancel` finds the wait.
+        barrier::light();
         Ticket { waiter: self, number }
     }
 
     /// Marks the waiter as cancelled, and ends its present wait if that wait is cancellable.
     pub(crate) fn cancel(&'static self) -> Option<Claimed> {
         self.cancelled.store(true, Ordering::SeqCst);
-        atomic::no_overtaking();
+        barrier::on_all_threads();
         let word = self.word.load(Ordering::SeqCst);
         let waiting = word & STATE_MASK == WAITING && self.cancellable.load(Ordering::Relaxed);
         let ticket = Ticket { waiter: self, number: word >> STATE_BITS };

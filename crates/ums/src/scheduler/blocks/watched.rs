@@ -154,7 +154,7 @@ impl Scheduler {
             let waiter = core.workers.get(me).waiter;
             waiter.reason.store(REASON.index() as u16, Ordering::Relaxed);
             waiter.began.store(core.turn_at, Ordering::Relaxed);
-            core.hand_to(STANDBY, core.turn_at);
+            core.hand_to(self, STANDBY, core.turn_at);
         });
     }
 

@@ -66,9 +66,9 @@ impl Kind for Fibers {
     }
 
     #[inline(always)]
-    fn hand_over(_: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
+    fn hand_over(scheduler: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
         let me = core.current;
-        core.hand_to(to, at);
+        core.hand_to(scheduler, to, at);
         Handed::Left(match core.workers.get(me).execution {
             Some(ExecutionContext::Fiber(_, Some(suspender))) => WayOut::Suspend(suspender),
             _ => WayOut::Stay,
@@ -123,6 +123,7 @@ fn bury_current(scheduler: &Scheduler) {
     let (waiter, execution) = scheduler.with(|core| {
         let id = core.current;
         core.current = STANDBY;
+        scheduler.current_waiter.store(Some(scheduler.standby));
         core.fiber = std::ptr::null_mut();
         core.workers.remove(id)
     });

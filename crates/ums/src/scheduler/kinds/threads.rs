@@ -62,7 +62,7 @@ impl Kind for Threads {
     #[inline(always)]
     fn hand_over(scheduler: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
         let mine = core.workers.get(core.current).waiter;
-        core.hand_to(to, at);
+        core.hand_to(scheduler, to, at);
         let theirs = core.workers.get(to).waiter;
         scheduler.held_by(theirs);
         Handed::Thread(mine, theirs)
@@ -70,7 +70,7 @@ impl Kind for Threads {
 
     fn leave(scheduler: &Scheduler, to: WorkerId) {
         let theirs = scheduler.with(|core| {
-            core.hand_to(to, core.turn_at);
+            core.hand_to(scheduler, to, core.turn_at);
             core.workers.get(to).waiter
         });
         scheduler.held_by(theirs);

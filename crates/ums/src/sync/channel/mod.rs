@@ -33,7 +33,7 @@ pub use errors::{RecvError, SendError, TryRecvError, TrySendError};
 pub use oneshot::{OneReceiver, OneSender, oneshot};
 pub use select::Select;
 
-use self::slot::Slots;
+use self::slot::{Slot, Slots};
 use super::patience::Patience;
 use super::queue::{Batch, ShortGuard, ShortLock};
 use crate::current;
@@ -159,9 +159,11 @@ impl<T> State<T> {
 
 /// Releases the short lock, then makes the peer ready.
 #[inline]
-fn unlock_and_ready<T>(state: ShortGuard<'_, State<T>>, peer: Option<Claimed>) {
-    drop(state);
-    peer.into_iter().for_each(current::ready);
+fn unlock_and_ready<T>(state: &mut ShortGuard<'_, State<T>>, peer: Option<Claimed>) {
+    state.unlock();
+    if let Some(peer) = peer {
+        current::ready(peer);
+    }
 }
 
 impl<T> Sender<T> {
@@ -181,7 +183,7 @@ impl<T> Sender<T> {
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         let mut state = self.channel.state.lock();
         let peer = state.put(value)?;
-        unlock_and_ready(state, peer);
+        unlock_and_ready(&mut state, peer);
         Ok(())
     }
 
@@ -214,19 +216,23 @@ impl<T> Sender<T> {
 
     #[inline]
     fn send_within(&self, value: T, patience: Patience) -> Result<(), SendError<T>> {
+        // Declared before the guard, so dropped after it. If the wait is refused by a panic, the
+        // lock is released before the value is dropped, whose destructor may use the channel.
+        let mut slot = Slot::new(None);
         let mut state = self.channel.state.lock();
-        let value = match state.put(value) {
+        match state.put(value) {
             Ok(peer) => {
-                unlock_and_ready(state, peer);
+                unlock_and_ready(&mut state, peer);
                 return Ok(());
             }
             Err(TrySendError::Disconnected(value)) => {
                 return Err(SendError::Disconnected(value));
             }
-            Err(TrySendError::Full(value)) => value,
-        };
+            Err(TrySendError::Full(value)) => slot.put(value),
+        }
         let what = patience.what(WaitReason::CHANNEL_SEND, &self.channel.state);
-        match slot::wait(state, State::senders, Some(value), what, patience.deadline()) {
+        let outcome = slot::wait(&mut state, State::senders, &mut slot, what, patience.deadline());
+        match (outcome, slot.take()) {
             (Outcome::Granted, None) => Ok(()),
             (Outcome::Granted, Some(value)) => Err(SendError::Disconnected(value)),
             (failed, Some(value)) => match failed.ok() {
@@ -256,7 +262,7 @@ impl<T> Receiver<T> {
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut state = self.channel.state.lock();
         let (value, peer) = state.take()?;
-        unlock_and_ready(state, peer);
+        unlock_and_ready(&mut state, peer);
         Ok(value)
     }
 
@@ -300,17 +306,21 @@ impl<T> Receiver<T> {
 
     #[inline]
     fn recv_within(&self, patience: Patience) -> Result<T, RecvError> {
+        // Declared before the guard, so dropped after it, as in `send_within`.
+        let mut slot = Slot::new(None);
         let mut state = self.channel.state.lock();
         match state.take() {
             Ok((value, peer)) => {
-                unlock_and_ready(state, peer);
+                unlock_and_ready(&mut state, peer);
                 return Ok(value);
             }
             Err(TryRecvError::Disconnected) => return Err(RecvError::Disconnected),
             Err(TryRecvError::Empty) => {}
         }
         let what = patience.what(WaitReason::CHANNEL_RECEIVE, &self.channel.state);
-        match slot::wait(state, State::receivers, None, what, patience.deadline()) {
+        let outcome =
+            slot::wait(&mut state, State::receivers, &mut slot, what, patience.deadline());
+        match (outcome, slot.take()) {
             (Outcome::Granted, value) => value.ok_or(RecvError::Disconnected),
             (failed, _) => Err(failed.ok().map_or_else(RecvError::Wait, |()| {
                 unreachable!("a wait that is not granted has failed")

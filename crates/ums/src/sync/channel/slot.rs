@@ -61,6 +61,12 @@ impl<T> Slot<T> {
         Slot(UnsafeCell::new(value))
     }
 
+    /// Puts a value into the slot, before the wait.
+    #[inline]
+    pub(super) fn put(&mut self, value: T) {
+        *self.0.get_mut() = Some(value);
+    }
+
     /// Takes the slot's value, after the wait has ended.
     pub(super) fn take(&mut self) -> Option<T> {
         self.0.get_mut().take()
@@ -147,33 +153,30 @@ impl<S, T> Drop for Entry<'_, S, T> {
     }
 }
 
-/// Waits in `list` with a slot that holds `value`; returns what the slot holds afterwards.
+/// Waits in `list` with this slot. Releases the short lock before it parks.
 ///
 /// Inlined, so that as few functions as possible return after the switch: see `leave_by` in
 /// `scheduler/switch.rs`.
 #[inline(always)]
 pub(super) fn wait<S, T>(
-    state: ShortGuard<'_, S>,
+    state: &mut ShortGuard<'_, S>,
     list: fn(&mut S) -> &mut Slots<T>,
-    value: Option<T>,
+    slot: &mut Slot<T>,
     what: What,
     deadline: u64,
-) -> (Outcome, Option<T>) {
-    let mut slot = Slot::new(value);
-    // Declared after the slot, so dropped before it. If the wait is refused by a panic, the lock is
-    // released before the value is dropped, whose destructor may use the channel.
-    let mut state = state;
-    let ticket = current::begin(what);
-    // SAFETY: Held: `entry` is declared after the slot, so it removes the ticket before the slot is
-    // dropped. It is forgotten only if this list, the only one with the ticket, has granted it.
-    unsafe { list(&mut state).queue(ticket, &slot) };
+) -> Outcome {
+    let begun = current::about_to_wait().begin_inside(what);
+    let ticket = begun.ticket();
+    // SAFETY: Held: `entry` removes the ticket before this function ends, and the slot is borrowed
+    // as long. It is forgotten only if this list, the only one with the ticket, has granted it.
+    unsafe { list(state).queue(ticket, slot) };
     let entry = Entry { home: state.home(), list, ticket };
-    drop(state);
-    let outcome = current::park(ticket, deadline);
+    state.unlock();
+    let outcome = begun.park(deadline);
     if outcome == Outcome::Granted {
         mem::forget(entry);
     } else {
         drop(entry);
     }
-    (outcome, slot.take())
+    outcome
 }

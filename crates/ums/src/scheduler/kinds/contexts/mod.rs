@@ -58,8 +58,8 @@ impl Kind for Contexts {
     }
 
     #[inline(always)]
-    fn hand_over(_: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
-        Handed::Left(WayOut::Pass(core.pass_to(to, at)))
+    fn hand_over(scheduler: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
+        Handed::Left(WayOut::Pass(core.pass_to(scheduler, to, at)))
     }
 
     #[inline]

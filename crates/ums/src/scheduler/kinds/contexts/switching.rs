@@ -99,9 +99,9 @@ impl Core {
 
     /// The first half of a switch from the current worker to `to`. `at` is the time, in ticks.
     #[inline]
-    pub(super) fn pass_to(&mut self, to: WorkerId, at: u64) -> *const Pass {
+    pub(super) fn pass_to(&mut self, scheduler: &Scheduler, to: WorkerId, at: u64) -> *const Pass {
         let me = self.current;
-        self.hand_to(to, at);
+        self.hand_to(scheduler, to, at);
         let (from, to) = (self.context_of(me), self.context_of(to));
         *self.switching.pass = Pass { from, to };
         std::ptr::from_ref(&*self.switching.pass)
@@ -132,7 +132,7 @@ impl Scheduler {
     pub(super) fn couple(&self, to: WorkerId) {
         let (mine, theirs) = self.with(|core| {
             let mine = core.context_of(core.current);
-            core.hand_to(to, core.turn_at);
+            core.hand_to(self, to, core.turn_at);
             (mine, core.context_of(to))
         });
         // Cleared before the worker's own kernel thread takes the signals that are pending there.
