@@ -17,10 +17,10 @@
 //! exchange by which a thread gets a context has acquire semantics. They are written as pairs of
 //! exclusive loads and stores, which every aarch64 processor has.
 //!
-//! This file has been run under an emulator only. That shows that each instruction is right, and
-//! shows nothing about memory order or cost.
+//! This file has been run under an emulator only. The emulator shows that each instruction is
+//! right. It shows nothing about memory order or cost.
 //!
-//! Unsafe code: the switch can be written in assembly only.
+//! This file has unsafe code, because the switch can be written in assembly only.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, naked_asm};
@@ -133,10 +133,10 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     }
 }
 
-/// Does as [`switch`], and then makes the own kernel thread of `from` resume it. That happens on
-/// the stack of `to`, when `from` is saved (*One Place*). Once the word `go` of `from` has been
-/// exchanged, `from` may be freed. The wake-up that follows is harmless then, because waking an
-/// address on which no thread sleeps does nothing.
+/// Switches as [`switch`] does, and then makes the own kernel thread of `from` resume it. That
+/// happens on the stack of `to`, when `from` is saved (*One Place*). Once the word `go` of `from`
+/// has been exchanged, `from` may be freed. The wake-up that follows is harmless then, because
+/// waking an address on which no thread sleeps does nothing.
 ///
 /// # Safety
 /// As [`switch`]. The own kernel thread of `from` sleeps, or is about to.

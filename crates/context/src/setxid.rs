@@ -23,7 +23,8 @@
 //! (`mem::forget`) leaves nothing behind. The child of a fork begins with an empty list, because
 //! the threads of its parent do not exist there.
 //!
-//! Unsafe code: installs the handler by a direct system call, and calls glibc's.
+//! This file has unsafe code, because it installs the handler by a direct system call, and calls
+//! glibc's handler.
 
 #![allow(unsafe_code)]
 

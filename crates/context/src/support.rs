@@ -1,8 +1,8 @@
 //! Checks whether this computer and this process can have contexts, and gives the reason if not.
 //!
 //! The process is checked once. What can differ from thread to thread (restartable sequences, the
-//! size of the stack) is checked when a thread detaches. Unsafe code: queries to the kernel and the
-//! C library.
+//! size of the stack) is checked when a thread detaches. This file has unsafe code for the queries
+//! to the kernel and the C library.
 
 #![allow(unsafe_code)]
 

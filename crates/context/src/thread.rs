@@ -8,7 +8,8 @@
 //! to threads that run. A coupled context has its own mask, because threads and processes that it
 //! starts inherit the mask. A context on a host has the mask of the host's kernel thread.
 //!
-//! Unsafe code: the callers of a switch guarantee what `lib.rs` says of One Place.
+//! This file has unsafe code: the callers of a switch guarantee the invariant One Place, which
+//! `lib.rs` defines.
 
 #![allow(unsafe_code)]
 
@@ -66,8 +67,8 @@ impl Context {
         }
     }
 
-    /// Does as [`Context::detach`], for a body that `pthread_exit` may unwind: no frame of this
-    /// crate between the body and the thread's first frame catches the unwinding, and none has
+    /// Does what [`Context::detach`] does, for a body that `pthread_exit` may unwind: no frame of
+    /// this crate between the body and the thread's first frame catches the unwinding, and none has
     /// anything to drop.
     ///
     /// # Errors

@@ -16,7 +16,7 @@
 //! predictor learns. If a profiler takes a sample inside these instructions, its backtrace is wrong
 //! by up to three words. A backtrace of a saved context is right.
 //!
-//! Unsafe code: the switch can be written in assembly only.
+//! This file has unsafe code, because the switch can be written in assembly only.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, naked_asm};
@@ -127,10 +127,10 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     }
 }
 
-/// Does as [`switch`], and then makes the own kernel thread of `from` resume it. That happens on
-/// the stack of `to`, when `from` is saved (*One Place*). Once the word `go` of `from` has been
-/// exchanged, `from` may be freed. The wake-up that follows is harmless then, because waking an
-/// address on which no thread sleeps does nothing.
+/// Switches as [`switch`] does, and then makes the own kernel thread of `from` resume it. That
+/// happens on the stack of `to`, when `from` is saved (*One Place*). Once the word `go` of `from`
+/// has been exchanged, `from` may be freed. The wake-up that follows is harmless then, because
+/// waking an address on which no thread sleeps does nothing.
 ///
 /// # Safety
 /// As [`switch`]. The own kernel thread of `from` sleeps, or is about to.
