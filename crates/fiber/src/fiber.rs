@@ -17,7 +17,8 @@
 //! A fiber never changes its thread, because compiled code may keep the address of a thread-local
 //! in a register over a suspension. So [`Fiber`] is neither `Send` nor `Sync`.
 //!
-//! Unsafe code: the switch; and fields that are not dropped while the fiber is suspended.
+//! This file has unsafe code for the switch, and for fields that are not dropped while the fiber is
+//! suspended.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;

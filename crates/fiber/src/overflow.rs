@@ -9,13 +9,15 @@
 //! From the address of the fault, the [`registry`] finds the slab and the stack; the stack's header
 //! has the worker's name. The stack pointer at the fault must lie inside the same stack. Otherwise
 //! a stray pointer has hit another stack's guard, which is no overflow, and the fault is passed on
-//! to the handler that was installed before. The same happens if a C function skips the whole guard
-//! at once. By default that handler ends the process by the signal.
+//! to the handler that was installed before. The fault is also passed on if a C function skips the
+//! whole guard in one step. Unless the program has installed another handler, the signal then ends
+//! the process.
 //!
 //! The handler needs a stack other than the one that has overflowed. Threads that `std` creates
 //! have a *signal stack* for that; [`prepare_host_thread`] makes one for other threads.
 //!
-//! Unsafe code: installs and calls signal handlers, and reads the arguments that the kernel passes.
+//! This file has unsafe code, because it installs and calls signal handlers, and reads the
+//! arguments that the kernel passes.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -121,7 +123,7 @@ fn stack_pointer(_context: *mut c_void) -> Option<usize> {
     None
 }
 
-/// Does what would have happened without this handler.
+/// Handles the signal as it would have been handled without this handler.
 fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_void) {
     let place = SIGNALS.iter().position(|known| *known == signal);
     let Some(before) = place.and_then(|place| BEFORE[place].get()) else { return };

@@ -14,9 +14,9 @@
 //! come and go in large numbers find warm stacks.
 //!
 //! A pool belongs to one scheduler, so its functions take `&mut self`, and it has no locks. It may
-//! move to another thread while no stack is being taken or given. Dropping the pool unmaps the
-//! slabs of which no stack is out, and leaves the others mapped. The pool never reclaims a stack
-//! that is out, and never unmaps a slab before it is dropped.
+//! move to another thread while no stack is being taken or given. Dropping the pool unmaps each
+//! slab that has no stack in use, and leaves the others mapped. The pool never reclaims a stack
+//! that is in use, and never unmaps a slab before it is dropped.
 
 use std::collections::VecDeque;
 

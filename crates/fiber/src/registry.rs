@@ -13,7 +13,7 @@
 //!
 //! A reader skips an entry whose `seq` is odd or changes while the entry is read. That is correct,
 //! because the entry of a slab does not change while one of its stacks is in use, so the skipped
-//! entry is not the one that the reader searches for. No unsafe code here.
+//! entry is not the one that the reader searches for. This file has no unsafe code.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;

@@ -6,7 +6,7 @@
 //!                           otherwise its stack pointer ──> what the switch pushed ──> Registers
 //! ```
 //!
-//! The word is a private field of corosensei's coroutine. So its offset is found by a trial, once:
+//! The word is a private field of corosensei's coroutine. So one trial finds the word's offset:
 //! exactly one word of a fiber is an address on the fiber's stack while it is suspended, and 0 when
 //! it has ended. Nothing is added to a switch. The memory is read through the kernel
 //! (`/proc/self/mem`), so the trial needs no unsafe code.

@@ -7,7 +7,7 @@
 //!
 //! A slab counts how many of its stacks are out (in use outside the pool). Its pool drops the slab
 //! only if that count is 0; otherwise it forgets the slab, which then stays mapped. The pool keeps
-//! the list of free stacks. Unsafe code: stacks are ranges of addresses.
+//! the list of free stacks. This file has unsafe code, because stacks are ranges of addresses.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -29,7 +29,7 @@ const BATCHES: usize = 16;
 pub enum StackError {
     /// The kernel refused address space.
     Reserve {
-        /// Bytes that were asked for.
+        /// The number of bytes that were requested.
         bytes: usize,
         /// The kernel's answer.
         source: io::Error,
@@ -46,7 +46,7 @@ pub enum StackError {
     },
     /// There is no memory for a stack that must be committed in advance.
     Commit {
-        /// Bytes that were asked for.
+        /// The number of bytes that were requested.
         bytes: usize,
         /// The kernel's answer.
         source: io::Error,

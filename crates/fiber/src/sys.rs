@@ -4,8 +4,8 @@
 //! A *guard* is a range of memory in which every access faults. Linux 6.13 and later can mark a
 //! guard in the page table (`MADV_GUARD_INSTALL`), so a slab with any number of guarded stacks
 //! stays a single mapping. Older kernels need `mprotect`, which adds two mappings for each stack
-//! and so reaches `vm.max_map_count` (65,530 by default) at about 32,000 stacks. Which of the two
-//! works is tried once.
+//! and so reaches `vm.max_map_count` (65,530 by default) at about 32,000 stacks. One trial finds
+//! out which of the two works.
 //!
 //! Linux 6.15 and later install the guards of many stacks by one `process_madvise`. Where that is
 //! refused, each stack is guarded by a call of its own.
@@ -16,7 +16,7 @@
 //! This file does not decide where stacks and guards are, and keeps no state but the result of that
 //! trial.
 //!
-//! Unsafe code: the calls, one in each block.
+//! This file has unsafe code: each block contains one of the calls.
 #![allow(unsafe_code)]
 
 use std::fmt;
