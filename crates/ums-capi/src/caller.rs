@@ -99,7 +99,7 @@ impl SizedOut<'_> {
         self.start.is_null()
     }
 
-    /// Returns its size in bytes.
+    /// Returns the size of the caller's memory in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -145,7 +145,7 @@ impl<T> In<'_, T> {
 pub struct Record<'a, T>(*const T, PhantomData<&'a T>);
 
 impl<T> Record<'_, T> {
-    /// Returns its bytes. Returns none for NULL.
+    /// Returns the structure's bytes: an empty slice for NULL.
     ///
     /// # Errors
     /// The size, if it is larger than `max`, or smaller than the size field itself.
@@ -179,7 +179,7 @@ impl<'a, T> Record<'a, T> {
 pub struct Array<'a, T>(*const T, PhantomData<&'a T>, Own<'a>);
 
 impl<'a, T> Array<'a, T> {
-    /// Returns its values. Returns none for NULL, or if there are more than `max`.
+    /// Returns the array's values: an empty slice for NULL, or if there are more than `max` values.
     pub fn of(self, count: Count<'a>, max: usize) -> &'a [T] {
         if self.0.is_null() || count.number() > max {
             return &[];
@@ -253,12 +253,13 @@ unsafe impl Send for Argument {}
 pub struct Descriptor(c_int);
 
 impl Descriptor {
-    /// Returns its number.
+    /// Returns the descriptor's number.
     pub fn number(&self) -> c_int {
         self.0
     }
 
-    /// Passes it to a request. Returns `None` for a negative number.
+    /// Converts the descriptor to the form that a request uses. Returns `None` if it is a negative
+    /// number.
     pub fn lend(self) -> Option<LentDescriptor> {
         (self.0 >= 0).then_some(LentDescriptor(self))
     }

@@ -6,15 +6,15 @@
 //!   Programs that were written for it compile for Linux unchanged. docs/windows-c.md says what
 //!   differs.
 //!
-//! Two rules hold for every function here. No panic leaves it: a panic becomes an error code. And
-//! everything that can be checked is checked: NULL, a pointer to the wrong kind of object, an
-//! object that was freed.
+//! Two rules hold for every function here. No panic leaves the function: a panic becomes an error
+//! code. Every argument is checked as far as that is possible: for NULL, for a pointer to the wrong
+//! kind of object, and for an object that was freed.
 //!
-//! The header requires of the caller, for all functions: a pointer is NULL or valid for its
-//! documented use, an opaque pointer came from this library, and a callback may be called with its
-//! argument on any worker's thread. `caller` has types that express these requirements, so most
-//! functions are safe. The unsafe functions have no `# Safety` section each, because C has no
-//! `unsafe` and the header states the requirements.
+//! For all functions the header requires three things of the caller: that a pointer is NULL or
+//! valid for its documented use, that an opaque pointer came from this library, and that a callback
+//! may be called with its argument on any worker's thread. `caller` has types that express these
+//! requirements, so most functions are safe. The unsafe functions have no `# Safety` section each,
+//! because C has no `unsafe` and the header states the requirements.
 
 #![allow(clippy::missing_safety_doc)]
 #![allow(non_camel_case_types, clippy::upper_case_acronyms)] // The names are those of the header.

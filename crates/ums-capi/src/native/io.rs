@@ -7,9 +7,9 @@
 //! cancels the operation, and still waits for the operation's end. So the buffer belongs to the
 //! caller again when the call returns.
 //!
-//! Unsafe code, because a buffer is a pointer and a length, and the request uses it after the call.
-//! What a request points at stays valid and untouched until the routine is called: the header
-//! demands it of the caller, or the caller waits.
+//! This file has unsafe code, because a buffer is a pointer and a length, and the request uses the
+//! buffer after the call. The memory that a request points at stays valid and untouched until the
+//! routine is called: either the header demands this of the caller, or the caller waits until then.
 
 #![allow(unsafe_code)]
 

@@ -11,8 +11,8 @@
 //!   n (without LIVE)| freed; the last of n calls drops it       | EBADF    | EBADF
 //! ```
 //!
-//! Unsafe code, because this file follows pointers that C has stored. It keeps its invariants as
-//! follows:
+//! This file has unsafe code, because it follows pointers that C has stored. It keeps its
+//! invariants as follows:
 //!
 //! * Type Stable: a slot is never returned to the allocator, only used again for the same kind. So
 //!   a call with a stale pointer reads live memory, and recognises that the object was freed. A

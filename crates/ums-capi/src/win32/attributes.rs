@@ -11,7 +11,8 @@
 //! Windows requires that a value outlives the list. Some programs break this rule, so the value is
 //! copied.
 //!
-//! Unsafe code, because the entries are in the program's memory, behind the list's header.
+//! This file has unsafe code, because the entries are in the program's memory, behind the list's
+//! header.
 
 #![allow(unsafe_code)]
 
@@ -93,7 +94,7 @@ impl Attributes<'_> {
         self.0.wrapping_add(1).cast()
     }
 
-    /// Initialises it as an empty list. The memory has `size` bytes.
+    /// Initialises the memory as an empty list. The memory has `size` bytes.
     fn initialise(&mut self, count: usize, size: usize) -> Result<(), u32> {
         if self.0.is_null() || size < size_for(count) {
             return Err(ERROR_INSUFFICIENT_BUFFER);

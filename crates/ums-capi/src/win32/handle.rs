@@ -15,7 +15,8 @@
 //! A call with a closed handle fails with ERROR_INVALID_HANDLE, until the slot has been used
 //! another 1023 times.
 //!
-//! Unsafe code, because objects are moved in and out of slots that many threads access:
+//! This file has unsafe code, because objects are moved in and out of slots that many threads
+//! access:
 //!
 //! * Type Stable: slots are never freed.
 //! * Held: an object is written and dropped only by the thread that changed its slot's word to no

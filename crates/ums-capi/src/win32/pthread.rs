@@ -7,9 +7,9 @@
 //! The eventfd for a thread's end is created by the first waiter, so that a thousand threads do not
 //! need a thousand descriptors.
 //!
-//! Unsafe code, because `CURRENT` is null or points at the calling thread's own [`Thread`], to
-//! which the thread keeps a reference until it has ended; and because of the calls that start and
-//! end threads.
+//! This file has unsafe code, because `CURRENT` is null or points at the calling thread's own
+//! [`Thread`], to which the thread keeps a reference until it has ended; and because of the calls
+//! that start and end threads.
 
 #![allow(unsafe_code)]
 

@@ -177,37 +177,39 @@ pub extern "C" fn InitializeSRWLock(mut lock: Out<'_, SlimLock>) {
     lock.put(SlimLock::default());
 }
 
-/// Locks it exclusively.
+/// Locks a slim lock exclusively.
 #[unsafe(no_mangle)]
 pub extern "C" fn AcquireSRWLockExclusive(lock: &SlimLock) {
     lock.lock(WRITER, no_owner);
 }
 
-/// Locks it together with other readers.
+/// Locks a slim lock together with other readers.
 #[unsafe(no_mangle)]
 pub extern "C" fn AcquireSRWLockShared(lock: &SlimLock) {
     lock.lock(1, no_writer);
 }
 
-/// Locks it exclusively if that is possible without waiting.
+/// Locks a slim lock exclusively if that is possible without waiting. Returns 1 if this call has
+/// locked it, or else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn TryAcquireSRWLockExclusive(lock: &SlimLock) -> u8 {
     lock.try_lock(WRITER, no_owner).into()
 }
 
-/// Locks it together with other readers if that is possible without waiting.
+/// Locks a slim lock together with other readers if that is possible without waiting. Returns 1 if
+/// this call has locked it, or else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn TryAcquireSRWLockShared(lock: &SlimLock) -> u8 {
     lock.try_lock(1, no_writer).into()
 }
 
-/// Unlocks it after `AcquireSRWLockExclusive`.
+/// Unlocks a slim lock that the caller has locked exclusively.
 #[unsafe(no_mangle)]
 pub extern "C" fn ReleaseSRWLockExclusive(lock: &SlimLock) {
     lock.unlock(WRITER);
 }
 
-/// Unlocks it after `AcquireSRWLockShared`.
+/// Unlocks a slim lock that the caller has locked together with other readers.
 #[unsafe(no_mangle)]
 pub extern "C" fn ReleaseSRWLockShared(lock: &SlimLock) {
     lock.unlock(1);

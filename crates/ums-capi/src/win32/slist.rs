@@ -5,13 +5,13 @@
 //!   word: 63 .. 20 the first entry's address, without its low 4 bits | 19 .. 0 number of changes
 //! ```
 //!
-//! By the number of changes a pop notices that the first entry was popped and pushed again
-//! meanwhile. It could fail to notice only after a multiple of 2^20 changes.
+//! From the number of changes, a pop notices that the first entry was popped and pushed again
+//! meanwhile. It fails to notice only if a multiple of 2^20 changes happened in that time.
 //!
-//! Header and entries belong to the program and are aligned to 16 bytes. An entry's memory stays
-//! readable as long as a pop is possible. Another thread may pop and free an entry before the push
-//! of it returns, so entries are raw pointers here, and no reference to one lives longer than one
-//! access. Unsafe code only for these accesses.
+//! The header and the entries belong to the program and are aligned to 16 bytes. An entry's memory
+//! stays readable as long as a pop is possible. Another thread may pop and free an entry before the
+//! push of it returns, so entries are raw pointers here, and no reference to one lives longer than
+//! one access. The unsafe code here is for these accesses only.
 
 #![allow(unsafe_code)]
 

@@ -163,7 +163,8 @@ pub(super) fn key_free(key: u32) -> bool {
 pub struct Value(*const c_void);
 
 impl Value {
-    /// Stores it under a key, for the calling thread. Returns false if the key does not exist.
+    /// Stores the value under a key, for the calling thread. Returns false if the key does not
+    /// exist.
     pub(super) fn store(self, key: u32) -> bool {
         // SAFETY: C Caller: the key's function may be called with the value. An invalid key causes
         // an error.
@@ -207,13 +208,13 @@ impl Block {
         }
     }
 
-    /// Returns a lower bound of its size; 0 for NULL.
+    /// Returns the number of bytes that the program may use in the block; 0 for NULL.
     pub(super) fn size(&self) -> usize {
         // SAFETY: C Caller: it is a block of this heap. NULL has size 0.
         unsafe { libc::malloc_usable_size(self.0) }
     }
 
-    /// Frees it.
+    /// Frees the block.
     pub(super) fn free(self) {
         // SAFETY: C Caller: it is a block of this heap, or NULL.
         unsafe { libc::free(self.0) };

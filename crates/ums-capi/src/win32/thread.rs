@@ -1,7 +1,7 @@
 //! The functions that create threads, end them and query them. `pthread.rs` has the threads
 //! themselves.
 //!
-//! Unsafe code only where a thread ends, because that unwinds the program's frames.
+//! There is unsafe code only where a thread ends, because the end unwinds the program's frames.
 
 use std::ffi::c_void;
 use std::sync::Arc;

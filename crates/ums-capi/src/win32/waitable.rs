@@ -125,7 +125,7 @@ impl KernelObject {
 }
 
 impl Mutex {
-    /// Releases it once. The caller must own it.
+    /// Undoes one acquisition of the mutex. The caller must own the mutex.
     pub(super) fn release(&self) {
         if self.depth.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.owner.store(0, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! UMS workers and completion lists: which of them are alive, and the operations on them.
 //!
-//! Unsafe code, because programs hold bare pointers to workers and lists. A pointer is followed
-//! only after `Registry` has found it, and a program must not delete an object while another call
-//! uses it.
+//! This file has unsafe code, because programs hold bare pointers to workers and lists. A pointer
+//! is followed only after `Registry` has found it, and a program must not delete an object while
+//! another call uses it.
 //!
 //! `ExecuteUmsThread` does not return when it succeeds: the scheduler's stack is cut back to the
 //! point where `EnterUmsSchedulingMode` calls the entry point. So between the two there must be no
