@@ -20,11 +20,11 @@ const MUCH_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that serves statistics.
 pub struct Found {
-    /// Its socket.
+    /// The path of its statistics socket.
     pub path: PathBuf,
-    /// Its process number.
+    /// The process number.
     pub pid: u64,
-    /// The name of its program.
+    /// The name of the program.
     pub program: String,
 }
 

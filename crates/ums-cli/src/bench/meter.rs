@@ -1,4 +1,4 @@
-//! What all benches share: arguments, JSON lines, and measuring a section.
+//! The parts that all benches share: arguments, JSON lines, and measuring a section.
 //!
 //! A bench is called as `ums bench NAME key=value ...` and prints one JSON line for each metric:
 //!

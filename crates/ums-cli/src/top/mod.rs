@@ -9,7 +9,7 @@
 //! Only this file touches the terminal, the socket and the clock. The terminal is restored when the
 //! user quits, on SIGTERM, and on a panic.
 //!
-//! What it does not do: change anything in the observed process.
+//! `ums top` changes nothing in the observed process.
 
 mod draw;
 mod model;

@@ -11,7 +11,7 @@ use crate::asking::printable;
 pub struct Model {
     /// The last reading.
     pub now: Reading,
-    /// The one before it.
+    /// The reading before the last.
     before: Option<Reading>,
     /// The worker whose backtrace was requested last, and the lines of the backtrace, or the reason
     /// why there is none.
@@ -21,22 +21,23 @@ pub struct Model {
 /// A scheduler.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
-    /// Its name: its number, or a hidden one's own.
+    /// The scheduler's name: its number, or the name that a hidden scheduler was given.
     pub name: String,
-    /// Whether it is hidden.
+    /// Whether the scheduler is hidden.
     pub is_hidden: bool,
-    /// The share of the time for which it was not asleep, 0 to 1.
+    /// The share of the time in which the scheduler was not asleep, 0 to 1.
     pub busy: Option<f64>,
     /// Context switches per second.
     pub switches: Option<f64>,
     /// Requests carried out per second.
     pub done: Option<f64>,
-    /// The number of runnable workers; below, of waiting, idle and preemptive ones.
+    /// The number of runnable workers. The next three fields are the numbers of waiting, idle and
+    /// preemptive workers.
     pub runnable: i64,
     pub waiting: i64,
     pub idle: i64,
     pub preemptive: i64,
-    /// The number of workers; below, its maximum.
+    /// The number of workers. The next field is the most that there may be.
     pub workers: i64,
     pub workers_max: i64,
     /// Requests without a worker.
@@ -57,11 +58,11 @@ impl Scheduler {
 pub struct Wait {
     /// The reason.
     pub name: String,
-    /// Its class.
+    /// The reason's class.
     pub class: String,
-    /// Current waits.
+    /// The number of current waits.
     pub waiting: i64,
-    /// Waits that ended, per second.
+    /// The number of waits that ended, per second.
     pub rate: Option<f64>,
     /// Waiting time, in microseconds per second.
     pub us_rate: Option<f64>,

@@ -9,7 +9,7 @@ use crate::asking::printable;
 pub struct Reading {
     /// The name of its program.
     pub program: String,
-    /// Its process number.
+    /// The process number.
     pub pid: i64,
     /// The time of the reading, on the process's own clock.
     pub now_us: i64,
