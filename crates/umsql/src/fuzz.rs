@@ -1,7 +1,7 @@
 //! The functions of this crate that are fuzzed. They treat a session as a function of bytes.
 //!
-//! * [`wire`]: the bytes are what a client sends after it has logged in. Whatever they are, the
-//!   answer must consist of whole messages of the protocol, and must not be an internal error.
+//! * [`wire`]: the bytes are what a client sends after it has logged in. Whatever the bytes are,
+//!   the answer must consist of whole messages of the protocol, and must not be an internal error.
 //! * [`sql`]: the bytes choose statements, which are executed by a session and by a plain SQLite
 //!   connection. After every statement, inside and outside transactions, both must have returned
 //!   the same rows, or both must have refused the statement.

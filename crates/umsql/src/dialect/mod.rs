@@ -2,7 +2,7 @@
 //! recognises the statement, and rewrites what SQLite spells differently. A string is one token and
 //! a comment is none, so their contents are never treated as SQL.
 //!
-//! What it does not do: parse. SQLite is the parser; this module only recognises patterns of
+//! This module does not parse. SQLite is the parser; this module only recognises patterns of
 //! tokens.
 
 pub(crate) mod tokens;

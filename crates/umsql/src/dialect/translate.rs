@@ -3,7 +3,7 @@
 //! This file has the statements that are replaced as a whole. [`super::rewrite`] changes the others
 //! token by token.
 //!
-//! What it does not do: parse. A form that is not listed here is passed to SQLite as it is, and the
+//! This file does not parse. A form that is not listed here is passed to SQLite as it is, and the
 //! client gets SQLite's syntax error.
 
 use super::reader::{Reader, near};
@@ -19,16 +19,16 @@ pub(crate) struct Sql {
     pub(crate) texts: Vec<String>,
     /// The command tag, without the row count.
     pub(crate) tag: &'static str,
-    /// If the translation changed nothing: the byte offset of the text in the client's query.
+    /// The byte offset of the text in the client's query, if the translation has changed nothing.
     pub(crate) verbatim_at: Option<usize>,
-    /// Whether it changes the schema.
+    /// Whether the statement changes the schema.
     pub(crate) alters: bool,
-    /// Whether it changes its connection, so that other sessions cannot use the connection
-    /// afterwards.
+    /// Whether the statement changes its connection, so that other sessions cannot use the
+    /// connection afterwards.
     pub(crate) pins: bool,
-    /// Whether it must not run inside a transaction.
+    /// Whether the statement must not run inside a transaction.
     pub(crate) alone: bool,
-    /// Whether it mentions the catalogue views.
+    /// Whether the statement mentions the catalogue views.
     pub(crate) catalog: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Files for the engine's own file system: a wait for the disk parks the worker.
 //!
-//! It knows nothing of SQLite. `vfs` decides what each file is used for.
+//! This file knows nothing of SQLite: `vfs` decides what each database file is used for.
 //!
-//! Unsafe code in one place, for a kind of file lock that the standard library does not offer.
+//! There is unsafe code in one place, for a kind of file lock that the standard library does not
+//! offer.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -22,15 +23,16 @@ const ALIGN: u64 = 4096;
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct How {
-    /// Create it if it does not exist.
+    /// Whether to create the file if it does not exist.
     pub(crate) create: bool,
-    /// Fail if the file exists.
+    /// Whether to fail if the file exists.
     pub(crate) new: bool,
-    /// Open for reading only.
+    /// Whether to open the file for reading only.
     pub(crate) read_only: bool,
     /// Whether the file is the log. The wait reason of its syncs depends on it.
     pub(crate) log: bool,
-    /// Read whole pages past the kernel's page cache (`O_DIRECT`), if the file system supports it.
+    /// Whether to read whole pages past the kernel's page cache (`O_DIRECT`), if the file system
+    /// supports that.
     pub(crate) direct: bool,
 }
 

@@ -67,11 +67,11 @@ pub enum Cell {
 /// One of the statistics tables of `ums`: its contents at one moment.
 #[derive(Debug, Clone)]
 pub struct HostTable {
-    /// Its name in SQL, such as `ums_schedulers`.
+    /// The table's name in SQL, such as `ums_schedulers`.
     pub name: &'static str,
-    /// Its columns: name and SQL type.
+    /// The name and the SQL type of each column.
     pub columns: Vec<(&'static str, &'static str)>,
-    /// Its rows, each as long as `columns`.
+    /// The table's rows, each as long as `columns`.
     pub rows: Vec<Vec<Cell>>,
 }
 

@@ -4,7 +4,8 @@
 const NEGATIVE: u16 = 0x4000;
 const BASE_DIGITS: usize = 4;
 
-/// Writes the number in `text`. Returns `None` if the text is not a number.
+/// Appends the binary form of the number in `text` to `out`. Returns `None` if the text is not a
+/// number.
 pub(crate) fn encode(out: &mut Vec<u8>, text: &str) -> Option<()> {
     let text = text.trim();
     let text =
