@@ -11,8 +11,8 @@
 //!
 //! On a plain thread the operation blocks that thread.
 //!
-//! Named invariant **Frozen Buffer**: what an operation points at stays valid and untouched until
-//! its completion, because the frame that waits for it cannot continue before.
+//! Named invariant **Frozen Buffer**: the memory that an operation points at stays valid and
+//! untouched until its completion, because the frame that waits for it cannot continue before.
 
 #![allow(unsafe_code)]
 

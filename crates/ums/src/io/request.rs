@@ -9,8 +9,8 @@
 //!                 +--> leaves the list, then the routine runs, once, on a worker that yields
 //! ```
 //!
-//! Invariant *Frozen Buffer*: what the operation points at belongs to the routine, which is kept
-//! until the completion. It stays in its place when the routine is moved.
+//! Invariant *Frozen Buffer*: the memory that the operation points at belongs to the routine, which
+//! is kept until the completion. The memory stays in its place when the routine is moved.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above.
 

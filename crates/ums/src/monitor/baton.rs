@@ -11,7 +11,7 @@
 //! If that is most of the time, the stall is reported only after a very long time, and the
 //! diagnosis exonerates the process.
 //!
-//! This file calls others to read the figures and to name the functions.
+//! Other files read the figures and name the functions; this file calls them.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

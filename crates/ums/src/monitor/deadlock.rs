@@ -19,13 +19,14 @@
 //! waiting request is its last and only one.
 //!
 //! *The victim* is the wait that is ended. It is the wait that began last among those that can fail
-//! with an error. If there is none, it is the last among those whose call can only panic. If there
-//! is none of these either, no wait is ended, and the report says so. The monitor ends the wait in
-//! the same way as a thread that grants it, by claiming its outcome (One Outcome). The other waits
-//! end when the victim has released what it holds.
+//! with an error. If no wait can fail, the victim is the one that began last among those whose call
+//! can only panic. If there is none of these either, no wait is ended, and the report says so. The
+//! monitor ends the wait in the same way as a thread that grants it, by claiming its outcome (One
+//! Outcome). The other waits end when the victim has released what it holds.
 //!
-//! Not detected: waits for things without an owner (events, semaphores, channels, condition
-//! variables), readers of a lock unless locks are traced, and what a preemptive worker waits for.
+//! These waits are not detected: waits for things without an owner (events, semaphores, channels,
+//! condition variables), readers of a lock unless locks are traced, and those of a preemptive
+//! worker.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};

@@ -4,11 +4,11 @@
 //!
 //! The rules are applied in this order, to the time between two readings of the figures:
 //!
-//! 1. The thread ran for 40 % of the time or more: it *computes*, or is *in the kernel*, where it
-//!    spent most of that.
+//! 1. The thread ran for 40 % of the time or more: it *computes*, or, if it spent most of that time
+//!    in the kernel, it is *in the kernel*.
 //! 2. The thread was ready and had no processor for half of the time: it is *crowded* if other
-//!    threads of this process used most of what the process may use. Otherwise it is *starved*, by
-//!    whatever took most of the processor time.
+//!    threads of this process used most of what the process may use. Otherwise it is *starved* by
+//!    the consumer that took most of the processor time.
 //! 3. The thread sleeps: it is *blocked* in a system call.
 //! 4. Otherwise the cause is *unclear*, and the report says so.
 //!

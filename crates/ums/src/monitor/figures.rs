@@ -15,24 +15,24 @@ use crate::os::linux::cgroup::Groups;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadUse {
-    /// Its kernel thread id.
+    /// The kernel's id of the thread.
     pub id: u32,
-    /// How long ago it was started.
+    /// How long ago the thread was started.
     pub age: Duration,
-    /// Its state: `R` runs or is ready, `S` sleeps, `D` sleeps uninterruptibly.
+    /// The thread's state: `R` runs or is ready, `S` sleeps, `D` sleeps uninterruptibly.
     pub state: char,
     /// Processor time in user mode.
     pub user: Duration,
     /// Processor time in the kernel.
     pub kernel: Duration,
-    /// Time for which it was ready to run and had no processor.
+    /// Time for which the thread was ready to run and had no processor.
     pub ready: Duration,
-    /// How often it gave the processor up voluntarily.
+    /// How often the thread gave the processor up voluntarily.
     pub voluntary: u64,
-    /// How often the processor was taken from it.
+    /// How often the processor was taken from the thread.
     pub involuntary: u64,
-    /// The functions in the kernel that it sleeps in, the innermost first; empty if the kernel does
-    /// not allow reading them.
+    /// The functions in the kernel that the thread sleeps in, the innermost first; empty if the
+    /// kernel does not allow reading them.
     pub kernel_stack: Vec<String>,
 }
 

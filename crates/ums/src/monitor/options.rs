@@ -1,4 +1,4 @@
-//! What the monitor looks for, and where its reports go.
+//! The options of the monitor: which conditions it looks for, and where its reports go.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -72,15 +72,15 @@ impl Condition {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// What is wrong.
+    /// The condition that was found.
     pub condition: Condition,
-    /// The cause.
+    /// The cause that the monitor names.
     pub diagnosis: Diagnosis,
-    /// For how long the condition has lasted.
+    /// How long the condition has lasted.
     pub lasted: Duration,
     /// The scheduler's number. If all schedulers are stuck, the number of the first one.
     pub scheduler: usize,
-    /// Its name.
+    /// The scheduler's name.
     pub scheduler_name: String,
     /// The worker's number on that scheduler, if the condition concerns one worker.
     pub worker: Option<u32>,
@@ -102,9 +102,10 @@ pub struct Report {
     pub process: Option<ProcessUse>,
     /// The functions that the thread is in, the innermost first.
     pub backtrace: Vec<Frame>,
-    /// The request was cancelled; see [`Options::cancel_after`](super::Options::cancel_after).
+    /// Whether the monitor cancelled the request; see
+    /// [`Options::cancel_after`](super::Options::cancel_after).
     pub cancelled: bool,
-    /// For how much of the time `lasted` the monitor itself could not look. That time is not
+    /// The part of the time `lasted` in which the monitor itself could not look. That part is not
     /// counted against the worker.
     pub stood_still: Duration,
     /// The circle of waits, if the condition is a deadlock.

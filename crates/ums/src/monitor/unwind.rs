@@ -1,4 +1,4 @@
-//! From a sample to names: which functions a thread was in.
+//! Finds which functions a thread was in: from a sample to the functions' names.
 //!
 //! This runs on the monitor's thread and works on a copy of the sampled thread's stack. The sampled
 //! thread keeps running meanwhile, so unwinding may take the loader's lock and allocate memory for

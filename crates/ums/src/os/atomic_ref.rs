@@ -33,25 +33,25 @@ fn pointer<T>(to: Option<&'static T>) -> *mut T {
 }
 
 impl<T> AtomicRef<T> {
-    /// Makes one that refers to nothing.
+    /// Makes a reference to nothing.
     pub const fn new() -> AtomicRef<T> {
         AtomicRef { at: AtomicPtr::new(null_mut()), to: PhantomData }
     }
 
-    /// Returns what it refers to.
+    /// Returns the object that the reference refers to.
     #[inline]
     pub fn load(&self) -> Option<&'static T> {
         // SAFETY: Type Stable: null, or from a `&'static T`, whose making is visible.
         unsafe { self.at.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Makes it refer to this.
+    /// Makes the reference refer to `to`.
     #[inline]
     pub fn store(&self, to: Option<&'static T>) {
         self.at.store(pointer(to), Ordering::Release);
     }
 
-    /// Makes it refer to nothing, if it refers to `it`. Returns whether it did.
+    /// Makes the reference refer to nothing, if it refers to `it`. Returns whether it did.
     pub fn clear_if(&self, it: &'static T) -> bool {
         let it = pointer(Some(it));
         self.at.compare_exchange(it, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -75,7 +75,7 @@ impl<T> MarkedRef<T> {
     /// Null, without a mark.
     pub const NULL: MarkedRef<T> = MarkedRef(null_mut());
 
-    /// Refers to this, without a mark.
+    /// Makes a reference to `it`, without a mark.
     #[inline]
     pub fn of(it: &'static T) -> MarkedRef<T> {
         const { assert!(align_of::<T>() > MarkedRef::<T>::MARK) };
@@ -88,19 +88,19 @@ impl<T> MarkedRef<T> {
         MarkedRef(self.0.map_addr(|addr| addr | Self::MARK))
     }
 
-    /// Returns whether it has the mark.
+    /// Returns whether the reference has the mark.
     #[inline]
     pub fn is_marked(self) -> bool {
         self.0.addr() & Self::MARK != 0
     }
 
-    /// Returns whether it is null and has no mark.
+    /// Returns whether the reference is null and has no mark.
     #[inline]
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// Returns what it refers to.
+    /// Returns the object that the reference refers to, whether or not the reference has the mark.
     #[inline]
     pub fn get(self) -> Option<&'static T> {
         let it = self.0.map_addr(|addr| addr & !Self::MARK);
@@ -118,24 +118,24 @@ pub struct AtomicMarkedRef<T: 'static> {
 }
 
 impl<T> AtomicMarkedRef<T> {
-    /// Makes one that is null.
+    /// Makes a shared reference that is null and has no mark.
     pub const fn new() -> AtomicMarkedRef<T> {
         AtomicMarkedRef { at: AtomicPtr::new(null_mut()), to: PhantomData }
     }
 
-    /// Returns its value.
+    /// Returns the current value.
     #[inline]
     pub fn load(&self) -> MarkedRef<T> {
         MarkedRef(self.at.load(Ordering::Acquire))
     }
 
-    /// Sets its value.
+    /// Sets the value.
     #[inline]
     pub fn store(&self, to: MarkedRef<T>) {
         self.at.store(to.0, Ordering::Release);
     }
 
-    /// Sets its value to `to` if it is `from`; returns the value otherwise.
+    /// Sets the value to `to` if it is `from`. Otherwise returns the value as an error.
     #[inline]
     pub fn compare_exchange(
         &self,

@@ -96,8 +96,8 @@ static RATE: AtomicU64 = AtomicU64::new(0);
 /// each other, so after this time the error of the rate is at most one in a hundred thousand.
 const RATE_AFTER_NS: u64 = 10_000_000;
 
-/// Does what [`ticks_to_ns`] does, but by a multiplication, which is fast enough for a histogram of
-/// durations.
+/// Converts ticks to nanoseconds as [`ticks_to_ns`] does, but by a multiplication, which is fast
+/// enough for a histogram of durations.
 #[inline]
 pub fn ticks_to_ns_quickly(span: u64) -> u64 {
     if ticks_are_ns() {

@@ -72,7 +72,8 @@ impl LockCondvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the same, but waits at most this long. Returns true if the time has passed.
+    /// Releases the lock, waits for a notification for at most this long, and locks again. The
+    /// returned flag is true if the time has passed. The wait may end without a notification.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -98,8 +98,8 @@ impl<T> Default for Pool<T> {
 }
 
 impl<T: Pooled> Pool<T> {
-    /// Takes a free value, or makes one if none is free. Calls `prepare` with it before it counts
-    /// as in use.
+    /// Takes a free value, or makes one if none is free. Calls `prepare` with the value before the
+    /// value counts as in use.
     pub fn take(
         &self,
         make: impl FnOnce(Member<T>) -> T,
@@ -111,7 +111,7 @@ impl<T: Pooled> Pool<T> {
         }
     }
 
-    /// Does the same, but making a value may fail.
+    /// Takes a value as [`Pool::take`] does, and returns the error if making a new value fails.
     pub fn try_take<E>(
         &self,
         make: impl FnOnce(Member<T>) -> Result<T, E>,

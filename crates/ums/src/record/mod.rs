@@ -1,4 +1,4 @@
-//! What is noted while schedulers run: reasons of waits, counters, times, events and messages.
+//! Records of what schedulers do: reasons of waits, counters, times, events and messages.
 //!
 //! Schedulers write these records as they run; any thread may read them. Nothing in this room uses
 //! workers, schedulers or waits.

@@ -1,9 +1,10 @@
-//! The alarm: how schedulers wake the monitor, and report to it what it would not see itself.
+//! The alarm: how schedulers wake the monitor, and report events to it that it would not see
+//! itself.
 //!
 //! While every scheduler sleeps, the monitor sleeps without a deadline, so a scheduler that wakes
 //! up must wake the monitor. Schedulers also report events here that end before the monitor can
-//! look, such as an I/O request that took too long. Neither happens on the switch path; without a
-//! monitor, each costs a fence and a load.
+//! look, such as an I/O request that took too long. Neither the wake-up nor the report happens on
+//! the switch path; without a monitor, each costs a fence and a load.
 //!
 //! No wake-up is lost, by the proof in os/asleep. The monitor is the sleeper: after its
 //! announcement it looks again whether any scheduler is awake. A scheduler that has woken up is the

@@ -1,4 +1,4 @@
-//! What debuggers read: one symbol, from which a script finds every worker of a living process or a
+//! The symbol that debuggers read, from which a script finds every worker of a living process or a
 //! core file, even if the program has no debug information.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!
 //! The layout of [`Descriptor`] is an interface: `gdb/ums.py` reads it, and other tools may. New
 //! fields are added only before `end`, with a new `size`; any other change gets a new `version`.
-//! What is at the offsets may change with every release of this library.
+//! The offsets, and the data at them, may change with every release of this library.
 //!
 //! Named invariant **Loaded**: nothing else in a program is called `UMS_DEBUG`.
 

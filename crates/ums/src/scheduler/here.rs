@@ -1,4 +1,5 @@
-//! Here: which scheduler the calling code runs on. Every entry into the library begins with this.
+//! Finds the scheduler that the calling code runs on ([`here`]). Every entry into the library
+//! begins with this call.
 
 use super::Scheduler;
 use super::state::HERE;
@@ -21,7 +22,7 @@ impl std::ops::Deref for Here {
 }
 
 impl Here {
-    /// Returns whether it is this scheduler.
+    /// Returns whether the calling code runs on the scheduler `other`.
     #[inline]
     pub(crate) fn is(&self, other: &Scheduler) -> bool {
         std::ptr::eq(self.scheduler, other)
@@ -45,16 +46,17 @@ pub(crate) fn here() -> Option<Here> {
     }
 }
 
-/// Does the same for a thread without a scheduler. The thread may be a worker that is allowed to
-/// run without the baton; that permission ends now.
+/// The second half of [`here`], for a thread that has no scheduler at this moment. A worker that
+/// was allowed to run without the baton loses that permission here, and rejoins its scheduler,
+/// unless the calling code is a signal handler.
 #[cold]
 fn settled(inside: Inside) -> Option<Here> {
     crate::watch::calls::settle();
     HERE.get().map(|scheduler| Here { scheduler, inside })
 }
 
-/// Does the same if the calling code has interrupted code outside the library. If it has
-/// interrupted code inside, returns None.
+/// Does what [`here`] does if the calling code runs outside the library. Returns None inside the
+/// library, for example in a signal handler that has interrupted the library's code.
 pub(crate) fn here_from_outside() -> Option<Here> {
     if entry::is_inside() { None } else { here() }
 }

@@ -40,7 +40,8 @@ pub(crate) fn start(
     let name = format!("ums-{}", options.name);
     let thread = threads::spawn(std::thread::Builder::new(), name, move || {
         let kind = options.kind;
-        // The driver is opened here, because a ring belongs to one thread (rule 1).
+        // The driver is opened here, because a ring belongs to one thread (rule 1 of
+        // ARCHITECTURE.md).
         let scheduler = match open::open(options.io, kind.driver_threads(&options)) {
             Ok(driver) => Scheduler::new(index, options, peers, driver),
             Err(error) => return tell.keep(Err(error)),
@@ -250,7 +251,7 @@ impl Scheduler {
     }
 
     /// Returns whether the request has been queued so long that its client has surely given up.
-    /// Urgent requests are exempt (rule 7).
+    /// Urgent requests are exempt (rule 7 of ARCHITECTURE.md).
     fn waited_too_long(&self, request: &WorkRequest) -> bool {
         let limit = self.options.queue_timeout_ns;
         if limit == u64::MAX || request.state().is_urgent() {

@@ -89,9 +89,9 @@ impl Core {
 
 impl Scheduler {
     /// Returns whether the calling worker should submit an operation that it could carry out at
-    /// once, and park until the driver has carried it out together with others. The answer is
-    /// false for a caller that must not park: a completion routine, and a fiber that unwinds, which
-    /// would keep its thread meanwhile (rule 11).
+    /// once, and park until the driver has carried it out together with others. The answer is false
+    /// for a caller that must not park: a completion routine, and a fiber that unwinds, which would
+    /// keep its thread meanwhile (rule 11 of ARCHITECTURE.md).
     #[inline]
     pub(crate) fn gathers(&self) -> bool {
         !self.is_in_routine() && !std::thread::panicking() && self.with(|core| core.gathers(self))

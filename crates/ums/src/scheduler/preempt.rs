@@ -21,8 +21,8 @@
 //! closure is sent to a hidden scheduler with thread workers (such a closure is an *errand*), and
 //! the fiber waits for it. There each errand goes preemptive in turn, so errands run side by side.
 //!
-//! Named invariant **Frozen Stack**: what an errand points at is on the stack of the waiting
-//! caller. The caller runs again only after the errand has ended its wait.
+//! Named invariant **Frozen Stack**: the data that an errand points at is on the stack of the
+//! waiting caller. The caller runs again only after the errand has ended its wait.
 
 #![allow(unsafe_code)] // Named invariants of the module's header.
 
@@ -96,8 +96,8 @@ pub(super) fn undeclared(call: &mut dyn FnMut()) {
     run_outside(call, Way::Call, |counters| &counters.undeclared_calls);
 }
 
-/// Does the same for a call that was seen to block. The caller is a signal handler at an arbitrary
-/// place.
+/// Runs a call that was seen to block, as [`undeclared`] runs one that will block. The caller is a
+/// signal handler, which has interrupted the worker at an arbitrary place.
 pub(super) fn seen_blocked(call: &mut dyn FnMut()) {
     run_outside(call, Way::Standby, |counters| &counters.undeclared_blocks);
 }
@@ -116,20 +116,22 @@ fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &Atom
 /// How a worker leaves its scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By a turn of its own; counted as a wait.
+    /// The worker does a turn, and its absence is counted as a wait.
     Turn,
-    /// Like `Turn`, but at an arbitrary place, because the worker did not declare the call.
+    /// The worker leaves as with `Turn`, but at an arbitrary place, because the worker did not
+    /// declare the call.
     Call,
-    /// Like `Turn`, for the errand of a fiber; the fiber's wait is counted already.
+    /// The worker leaves as with `Turn`, for the errand of a fiber. The fiber's wait is counted
+    /// already.
     Errand,
-    /// From a signal handler. The standby does the turn, because a turn runs completion routines
-    /// and may create workers. The worker asks for no preemptive place; neither do threads that
-    /// block undeclared.
+    /// The worker leaves in a signal handler. The standby does the turn, because a turn runs
+    /// completion routines and may create workers. The worker asks for no preemptive place, as a
+    /// thread that blocks undeclared asks for none.
     Standby,
 }
 
 /// Runs external code while the worker stays in its scheduler, because the code is known to be
-/// short. Counts the call if it was not.
+/// short. If it took longer than a quantum, counts the call.
 pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     if here().is_none() {
         return f();
@@ -149,13 +151,14 @@ struct Left {
     reason: WaitReason,
     way: Way,
     waiter: &'static Waiter,
-    /// Whether it was in its request's own code when it left.
+    /// Whether the worker was in its request's own code when it left.
     within: bool,
     watched: Option<&'static crate::watch::Watched>,
 }
 
 thread_local! {
-    /// The scheduler that the calling worker has left by a guard, with what it needs to rejoin it.
+    /// The scheduler that the calling worker has left by a guard, with the values that the worker
+    /// needs to rejoin it.
     static LEFT: Cell<Option<(Arc<Scheduler>, Left)>> = const { Cell::new(None) };
     /// How many times the calling worker has left by a guard.
     static TIMES: Cell<u64> = const { Cell::new(0) };
@@ -199,8 +202,8 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     coupled(TIMES.get())
 }
 
-/// Rejoins the scheduler, if the calling worker has left it by a guard. Also called at the end of a
-/// request, because the request may have forgotten its guard.
+/// Rejoins the scheduler, if the calling worker has left it by a guard. Besides the guard's drop,
+/// the end of a request calls this, because the request may have forgotten its guard.
 pub(super) fn come_back() {
     let _inside = Inside::enter();
     // A guard that is stored in another thread-local may be dropped after `LEFT` is destroyed. Its

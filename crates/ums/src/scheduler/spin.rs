@@ -11,8 +11,8 @@
 //!   longer                         is halved; below 5 us it becomes 0
 //! ```
 //!
-//! A period that I/O or a timer ended does not speak for polling, because no thread had to wake
-//! this one. (A write that completes at once would otherwise make the scheduler poll for the next
+//! A period that I/O or a timer ended is no reason to poll, because no thread had to wake this
+//! scheduler. (A write that completes at once would otherwise make the scheduler poll for the next
 //! read.)
 //!
 //! An idle period ends when a worker runs again, however often the scheduler looked or slept in it.
@@ -26,8 +26,9 @@
 //! user that holds a resource.
 //!
 //! The scheduler polls only if another scheduler of its node has run in the last millisecond:
-//! otherwise no other processor is about to send it something. It also looks at a few peers only,
-//! and not again within that millisecond, because each look fetches memory that a peer writes.
+//! otherwise it is unlikely that another processor will soon send it something. It also looks at a
+//! few peers only, and not again within that millisecond, because each look fetches memory that a
+//! peer writes.
 
 use crate::os::clock;
 use crate::os::limits::{

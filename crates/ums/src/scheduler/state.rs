@@ -2,8 +2,8 @@
 //!
 //! [`Scheduler`] has two parts. Any thread may access the first: the inbox, the work queue, the
 //! counters. Only the holder of the *baton* may access the second, [`Core`], which is therefore
-//! plain data without locks or atomics; [`Scheduler::with`] is the only way to it. What a scheduler
-//! does with these parts is in the files beside this one, one for each verb.
+//! plain data without locks or atomics; [`Scheduler::with`] is the only way to it. The other files
+//! of this folder have what a scheduler does with these parts, one file for each verb.
 
 #![allow(unsafe_code)] // Named invariant "Baton", in the module's header.
 
@@ -95,8 +95,8 @@ pub(crate) struct Scheduler {
     pub(crate) stuck_on_short_lock: AtomicBool,
     /// Whether the present standstill at the hard limit of workers has been reported.
     pub(crate) standstill_told: AtomicBool,
-    /// The number of completion routines that run, one inside another (none of them may wait, rule
-    /// 9), and the bit [`BEGUN`]. Written by the baton's holder.
+    /// The number of completion routines that run, one inside another, and the bit [`BEGUN`]. No
+    /// completion routine may wait (rule 9 of ARCHITECTURE.md). Written by the baton's holder.
     pub(super) in_routine: AtomicU32,
     /// Set while a turn runs the completion routines that are due, before it chooses.
     pub(super) looking: AtomicBool,
@@ -144,8 +144,8 @@ pub(crate) enum ExecutionContext {
 pub(crate) enum Timed {
     /// A wait, which has then reached its deadline.
     Wait(Ticket),
-    /// An I/O request. Its cancellation is asked for, and its completion is still awaited (rule
-    /// 10).
+    /// An I/O request. Its cancellation is asked for, and its completion is still awaited (rule 10
+    /// of ARCHITECTURE.md).
     Io(u64),
 }
 
@@ -429,7 +429,7 @@ impl Scheduler {
     }
 
     /// Called before anything that may give the baton away. A completion routine must not do that,
-    /// because it runs in the middle of another worker's turn (rule 9).
+    /// because it runs in the middle of another worker's turn (rule 9 of ARCHITECTURE.md).
     ///
     /// # Panics
     /// Panics in a completion routine, and in the closure that queues the caller for a wait. In

@@ -35,9 +35,10 @@ impl Scheduler {
         let stacks = graves.into_iter().filter_map(|thread| thread.join().ok()?);
         self.take_stacks_back(stacks.collect());
         self.with(|core| self.publish(core));
-        // The thread that opened a ring must close it (rule 1). That is this thread, but the last
-        // owner of this scheduler may be on any other. So the driver is replaced here by one
-        // without a ring. If there is no descriptor left for that, the driver stays.
+        // The thread that opened a ring must close it (rule 1 of ARCHITECTURE.md). That is this
+        // thread, but the last owner of this scheduler may be on any other. So the driver is
+        // replaced here by one without a ring. If there is no descriptor left for that, the driver
+        // stays.
         if let Ok(stand_in) = open::open_as(open::Choice::Sync, open::DriverThreads::ManyThreads) {
             let ring = self.with(|core| std::mem::replace(&mut core.driver, stand_in));
             drop(ring);
@@ -45,7 +46,7 @@ impl Scheduler {
     }
 
     /// Cancels all outstanding I/O requests (such as reads of idle users) and waits for every
-    /// completion (rule 10).
+    /// completion (rule 10 of ARCHITECTURE.md).
     fn end_all_io(&self) {
         self.with(|core| core.io.tokens().into_iter().for_each(|t| core.cancel_io(t)));
         while self.with(|core| core.io.outstanding()) > 0 {

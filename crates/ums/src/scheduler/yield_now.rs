@@ -28,8 +28,8 @@ impl Scheduler {
     fn yielding_turn(&self) -> WayOut {
         if !self.options.kind.is_thread() && std::thread::panicking() {
             // A destructor yields during a panic. The panic count belongs to the host thread, so
-            // another fiber would behave as if it were panicking itself (rule 11). So no other
-            // worker gets a turn.
+            // another fiber would behave as if it were panicking itself (rule 11 of
+            // ARCHITECTURE.md). So no other worker gets a turn.
             return WayOut::Stay;
         }
         self.may_switch();

@@ -1,4 +1,4 @@
-//! What tests read of a node: lists, states and limits. Reading changes nothing.
+//! The part of a node that tests read: lists, states and limits. Reading changes nothing.
 //!
 //! This module is not part of the API, and hidden from its documentation. There are two views.
 //! [`lists`] is exact, because the calling worker holds the baton. [`scheduler`] reads from
@@ -48,36 +48,36 @@ pub struct Lists {
 /// A scheduler, read from outside.
 #[derive(Clone, Debug)]
 pub struct SchedulerSnapshot {
-    /// Its counters.
+    /// The scheduler's counters.
     pub counters: SchedulerCounters,
     /// Number of requests without a worker.
     pub queued: usize,
     /// Number of requests that are queued, running or waiting.
     pub load: usize,
-    /// Its share of the maximum number of workers.
+    /// The scheduler's share of the maximum number of workers.
     pub workers_max: usize,
-    /// Its workers, in the order of creation.
+    /// The scheduler's workers, in the order of creation.
     pub workers: Vec<WorkerSnapshot>,
 }
 
 /// A worker, read from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerSnapshot {
-    /// Its number on its scheduler.
+    /// The worker's number on its scheduler.
     pub id: u32,
-    /// Its state.
+    /// The worker's state.
     pub state: State,
-    /// The request it carries out; 0 for none.
+    /// The request that the worker carries out; 0 for none.
     pub request: u64,
-    /// The reason of its wait, or of the last one.
+    /// The reason of the worker's wait, or of its last wait.
     pub reason: WaitReason,
-    /// Its kernel thread; 0 for a fiber.
+    /// The worker's kernel thread; 0 for a fiber.
     pub thread: u32,
-    /// How often it was switched to.
+    /// How often the worker was switched to.
     pub switches: u64,
-    /// Number of requests it has finished.
+    /// Number of requests that the worker has finished.
     pub requests_done: u64,
-    /// The address of the event that it parks on.
+    /// The address of the event that the worker parks on.
     pub event: usize,
 }
 

@@ -81,7 +81,8 @@ impl Ticket {
         Some(outcome)
     }
 
-    /// Returns the result of the ended wait, as the function that waited returns it.
+    /// Converts the outcome of this wait, which has ended, to the result that the waiting function
+    /// returns.
     #[inline]
     pub(crate) fn result(self, outcome: Outcome) -> Result<(), WaitError> {
         match outcome {

@@ -6,7 +6,7 @@
 //! it reads from the state file where the thread will resume, moves the breakpoint there and
 //! enables it, checks that the thread is still blocked, and only then takes its place away. After
 //! that check the thread cannot return to user code without hitting the breakpoint, so it always
-//! passes its gate (R3).
+//! passes its gate (R3 in docs/windows.md).
 //!
 //! After a page fault a thread resumes at the instruction that faulted, where the processor skips
 //! breakpoints once. So there are two more events, which send SIGTRAP at the end of a fault. One is
@@ -89,7 +89,7 @@ impl Breakpoint {
     }
 
     /// Called by any thread but the watched one: returns the right to move the breakpoint, or
-    /// `None` if another thread has it. Never waits.
+    /// `None` if another thread has it. This function never waits.
     pub fn lock(&self) -> Option<Moving<'_>> {
         // Not `then_some`: that would make a `Moving` in every case, and dropping the needless one
         // would release the right of the other thread.

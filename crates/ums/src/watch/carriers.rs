@@ -16,12 +16,13 @@
 //!
 //! A block of a worker that holds up the carrier ends in one of two ways:
 //!
-//! * *A signal can interrupt it.* This is so for most system calls, and for a page fault that
-//!   another thread of the process resolves (`userfaultfd`). Then a poke (`signals.rs`) ends the
-//!   block, and its handler moves the worker to the worker's own kernel thread (`hosted.rs`).
-//! * *No signal can interrupt it* (a read from a disk, swap, `vfork`). The poke stays pending. That
-//!   makes it a gate, because its handler runs before any other instruction of the worker. So the
-//!   scheduler can be taken from this carrier (`taking.rs`), and a spare carrier continues it.
+//! * *A signal can interrupt the block.* This is so for most system calls, and for a page fault
+//!   that another thread of the process resolves (`userfaultfd`). Then a poke (`signals.rs`) ends
+//!   the block, and its handler moves the worker to the worker's own kernel thread (`hosted.rs`).
+//! * *No signal can interrupt the block* (a read from a disk, swap, `vfork`). The poke stays
+//!   pending, and so is a gate, because its handler runs before any other instruction of the
+//!   worker. So the scheduler can be taken from this carrier (`taking.rs`), and a spare carrier
+//!   continues it.
 //!
 //! The scheduler is taken only if all of these conditions hold:
 //!
@@ -60,7 +61,7 @@ pub(crate) struct Carrier {
     /// The event that the carrier sleeps on while it is spare. After it is set, the carrier takes
     /// the scheduler over, or ends.
     pub go: ThreadEvent,
-    /// It is spare: it sleeps, or is about to.
+    /// Whether the carrier is spare: it sleeps, or is about to.
     pub spare: AtomicBool,
     pub state: StateFile,
 }
@@ -163,7 +164,7 @@ impl Carriers {
     }
 
     /// Returns the right to poke the carriers or to take the scheduler, or `None` if another thread
-    /// has that right. Never waits.
+    /// has that right. This function never waits.
     fn alone(&self) -> Option<Asking<'_>> {
         (!self.asking.swap(true, Ordering::Acquire)).then(|| Asking(&self.asking))
     }

@@ -76,9 +76,9 @@ impl Watched {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// If the thread is hosted, does as [`Watched::leave`] and returns true. It reads and writes
-    /// `host` in one instruction. Otherwise a signal handler could run between reading and writing,
-    /// and move the thread off its host.
+    /// If the thread is hosted, does what [`Watched::leave`] does and returns true. This reads and
+    /// writes `host` in one instruction. Otherwise a signal handler could run between reading and
+    /// writing, and move the thread off its host.
     #[inline]
     pub fn leave_if_hosted(&self) -> bool {
         let hosted = self.host.swap(0, Ordering::Relaxed) != 0;
@@ -138,7 +138,8 @@ pub(crate) fn runs_on(carriers: Option<&'static Carriers>) {
     CARRIERS.set(carriers);
 }
 
-/// As [`Carriers::arrive`], for the carriers of the calling thread. Called in a signal handler.
+/// Does what [`Carriers::arrive`] does, for the carriers of the calling thread. Called in a signal
+/// handler.
 pub(super) fn arrive() -> Option<&'static Carrier> {
     CARRIERS.get()?.arrive()
 }

@@ -13,9 +13,9 @@
 //!   instruction before the `syscall` is `mov eax, number`, it gives the number. Otherwise (one
 //!   `syscall` instruction may serve several calls) the call is taken to be the one that the thread
 //!   was seen blocked in just before, if instruction, stack pointer and all six arguments are the
-//!   same. That is done only for calls that wait and do nothing else, because no other call takes
-//!   the same arguments. It is not done for calls that move data: `read` and `write` may well have
-//!   the same arguments.
+//!   same. The call is identified in this way only if it waits and does nothing else, because no
+//!   other call takes the same arguments. A call that moves data is not: `read` and `write` may
+//!   well have the same arguments.
 //!
 //! Every other interrupted call is left as the kernel has left it. The library does not interrupt a
 //! call that is not on the list. Such a call holds up its host. If no signal can interrupt it, its
@@ -23,11 +23,12 @@
 //! example of a call that is not on the list: after `EINTR` its descriptor is closed, and the
 //! descriptor's number may already mean a file of another thread.
 //!
-//! What the kernel promises is in signal(7), "Interruption of system calls and library functions by
+//! The kernel's promises are in signal(7), "Interruption of system calls and library functions by
 //! signal handlers", and in the manual page of each call under `EINTR`.
 //!
 //! A timeout that is given as a span begins again, unless the kernel has stored the time that is
-//! left. So such a call may wait longer, by the time that passed until the block was detected.
+//! left. So such a call may wait longer than asked, by the time that passed until the block was
+//! detected.
 
 #![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -49,12 +50,13 @@ pub(super) struct Interrupted {
 /// When a call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
-    /// Only if the kernel was about to restart it.
+    /// The call may be made again only if the kernel was about to restart it.
     Restarted,
-    /// Also after `EINTR`, which for this call means that nothing was done.
+    /// The call may be made again after `EINTR`, too, which for this call means that it has done
+    /// nothing.
     Ended,
-    /// Also after `EINTR`. The call only waits, so its arguments distinguish it from every other
-    /// call.
+    /// The call may be made again after `EINTR`, too. It only waits, so its arguments distinguish
+    /// it from every other call.
     Waits,
 }
 
@@ -198,8 +200,9 @@ impl Interrupted {
         }
     }
 
-    /// For a sleep that has ended with `EINTR`: returns the call with the time that is left, which
-    /// the kernel has stored where the caller asked for it.
+    /// Returns the call to make in place of one that has ended with `EINTR`. If the call is a sleep
+    /// for a span, and the program passed a place for the time that is left, the kernel has stored
+    /// it there, and the new call sleeps for that time.
     fn for_what_is_left(mut self) -> Interrupted {
         let [_, second, _, fourth, ..] = self.args;
         match self.number {
@@ -261,7 +264,8 @@ fn number_before(frame: &SignalFrame<'_>) -> Option<i64> {
     let rip = frame.pc();
     /// The length of the two instructions and of the byte before them.
     const LENGTH: u64 = 8;
-    // Only if they are on the same page as the next instruction, because that page is mapped.
+    // The bytes are read only if they are on the same page as the next instruction, because that
+    // page is mapped.
     if rip % 4096 < LENGTH {
         return None;
     }

@@ -8,8 +8,8 @@
 //! thread, until it asks for its scheduler, that is, until it needs the baton again. (Thread
 //! workers at their gates are lent in the same way: `thread.rs`.)
 //!
-//! The *lender* is the thread that allows it. The *chooser* is the holder of the baton, which takes
-//! the worker from the runnable list to resume it.
+//! The *lender* is the thread that allows the worker to run. The *chooser* is the holder of the
+//! baton, which takes the worker from the runnable list to resume it.
 //!
 //! ```text
 //! NONE     | it has the baton, or is no such worker

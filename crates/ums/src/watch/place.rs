@@ -197,7 +197,7 @@ impl Place {
             self.revokes.fetch_add(1, Ordering::Relaxed);
             return Look::Taken;
         };
-        // The word must be read before everything else (R1).
+        // The word must be read before everything else (R1 in docs/windows.md).
         let seen = thread.word.seen();
         if !seen.is_revocable() || !self.is_place_of(thread) {
             return Look::Runs;
@@ -209,7 +209,7 @@ impl Place {
         match self.how {
             Mechanism::Calls if !seen.is_call() => Look::Runs,
             // SIGTRAP is blocked while the thread passes its gate, so it must not hit a breakpoint
-            // (R13).
+            // (R13 in docs/windows.md).
             Mechanism::Breakpoint if !seen.is_call() && thread.is_at_gate() => Look::Runs,
             Mechanism::Breakpoint if !seen.is_call() => self.take_armed(thread, seen, head),
             _ => self.take(thread, seen, in_call || seen.is_call()),
@@ -229,8 +229,9 @@ impl Place {
 
     /// Arms a gate for a thread in user code, and takes its place.
     ///
-    /// One caller at a time: a second one that failed would remove the gate of the first. And under
-    /// the lock the word is what was seen, or the first has succeeded.
+    /// The lock allows one caller at a time, because a second caller that failed would remove the
+    /// gate of the first. Once the lock is held, the word is compared with the one that was seen.
+    /// If they differ, another caller has taken the place, or the thread has changed the word.
     fn take_armed(&self, thread: &'static Watched, seen: WordValue, head: u64) -> Look {
         let Some(_one) = thread.breakpoint.lock() else { return Look::Runs };
         if thread.word.seen() != seen {

@@ -4,7 +4,7 @@
 //! A *poke* is a SIGTRAP that this library sends to a thread. It makes the thread check itself: was
 //! it asked to stop, and is it blocked in a call or fault that must move off its host?
 //!
-//! Named invariants: **Plain Call** and **Plain Data**, see ARCHITECTURE.md.
+//! Named invariants **Plain Call** and **Plain Data**: see ARCHITECTURE.md.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! `/proc/self/task/TID/syscall`: what a thread is doing, where perf is not available.
+//! Reads `/proc/self/task/TID/syscall`, which says what a thread is doing, where perf is not
+//! available.
 //!
 //! The file says `running`, or `NUMBER arguments.. sp pc` for a thread that waits in a system call,
 //! or `-1 sp pc` for one that waits elsewhere, such as in a page fault. Reading it costs about two

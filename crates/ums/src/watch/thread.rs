@@ -102,8 +102,8 @@ pub trait GateHandler: Sync {
     fn resumes_without_place(&self) {}
 
     /// Called when [`Watched::ask_to_stop`] has asked the thread to stop while it ran user code and
-    /// owned its place. Either gives the place up, and returns when the thread owns a place again;
-    /// or returns immediately.
+    /// owned its place. This either gives the place up and returns when the thread owns a place
+    /// again, or returns immediately.
     fn stop(&self);
 
     /// Moves a hosted thread, which is in user code, to its own kernel thread. If `blocks`, the
@@ -119,9 +119,10 @@ pub trait GateHandler: Sync {
         true
     }
 
-    /// Called when the thread was asked to stop while it was hosted and in user code. Either stops
-    /// it as [`GateHandler::stop`] does and returns true; then it runs on its own kernel thread,
-    /// inside the library, and owns a place. Or does nothing and returns false.
+    /// Called when the thread was asked to stop while it was hosted and in user code. If this stops
+    /// the thread, as [`GateHandler::stop`] does, it returns true afterwards; the thread then runs
+    /// on its own kernel thread, inside the library, and owns a place. Otherwise this does nothing
+    /// and returns false.
     fn stop_on_host(&self) -> bool {
         false
     }
@@ -379,7 +380,8 @@ impl Watched {
 
     /// Called by the thread itself: runs `f`, in which SIGTRAP is blocked although the word may say
     /// USER. While `f` runs, no breakpoint is armed for the thread. Otherwise, if the cause of a
-    /// breakpoint were lost (R13) while SIGTRAP is blocked, the kernel would end the process.
+    /// breakpoint were lost (R13 in docs/windows.md) while SIGTRAP is blocked, the kernel would end
+    /// the process.
     fn passing_gate<R>(&self, f: impl FnOnce() -> R) -> R {
         let before = self.at_gate.swap(true, Ordering::AcqRel);
         let result = f();
@@ -446,8 +448,8 @@ impl Watched {
             self.leaked.store(true, Ordering::Relaxed);
             handler.resumes_without_place();
         }
-        // Takes the SIGTRAP that parking has caused (R7). This must be done before the word says
-        // USER: from then on a SIGTRAP may be the gate of the next block.
+        // Takes the SIGTRAP that parking has caused (R7 in docs/windows.md). This must be done
+        // before the word says USER: from then on a SIGTRAP may be the gate of the next block.
         signals::swallow();
         self.word.leave();
         true
@@ -502,9 +504,9 @@ impl Watched {
     /// `None` if the thread may continue. Otherwise the thread is inside the library and must wait
     /// at its gate: `Some(true)` if it has lost its place, `Some(false)` if it ran without one.
     ///
-    /// Both may be the case (R15): a thread that runs without a place may be given one, block, and
-    /// lose that place by the block. Its handler counts the thread as running since it was given
-    /// the place, so the loss must be reported.
+    /// Both may be the case (R15 in docs/windows.md): a thread that runs without a place may be
+    /// given one, block, and lose that place by the block. Its handler counts the thread as running
+    /// since it was given the place, so the loss must be reported.
     pub(super) fn must_wait(&self, kept: bool) -> Option<bool> {
         match kept {
             false => Some(true),

@@ -9,9 +9,9 @@
 //! A worker with its own context is saved before its creator is notified; the creator then queues
 //! it (`own.rs`).
 //!
-//! A thread-specific key notices the end of the thread. The C library calls the key's routine
-//! however the thread ends. The routine sets the key again, so that it is also called after the
-//! routines of other keys.
+//! A thread-specific key is how the end of the thread is noticed. The C library calls the key's
+//! routine however the thread ends. The routine sets the key again, so that it is also called after
+//! the routines of other keys.
 //!
 //! Named invariant **Handed Over**: the pointer that a new thread gets is a box that only it opens;
 //! the key's value is the context, on which the thread has a hold.

@@ -66,9 +66,9 @@ const TERMINATED: u32 = 6;
 pub enum ThreadKind {
     /// An ordinary thread.
     Plain,
-    /// It is in scheduling mode.
+    /// A thread in scheduling mode.
     Scheduler,
-    /// It is a worker.
+    /// A worker.
     Worker,
 }
 
@@ -88,22 +88,22 @@ pub struct Context {
     pub(super) teb: AtomicUsize,
     pub(super) tid: AtomicU32,
     pub(super) priority: AtomicI32,
-    /// The processors that may run it, one bit each; 0 means all.
+    /// The processors that may run the worker, one bit each; 0 means all.
     pub(super) affinity: AtomicU64,
-    /// The processor that its thread was pinned to last; `usize::MAX` for none.
+    /// The processor that the worker's thread was pinned to last; `usize::MAX` for none.
     pinned: AtomicUsize,
     list: OnceLock<Arc<ContextList>>,
     watched: AtomicPtr<Watched>,
     executor: AtomicPtr<Executor>,
-    /// The hold of the thread has not been released yet. After the thread's end it belongs to the
-    /// completion list.
+    /// Whether the thread's hold on the context has not been released yet. After the thread's end
+    /// the hold belongs to the completion list.
     system_hold: AtomicBool,
-    /// Its registers while it is saved. Unused if the worker has no own context.
+    /// The worker's registers while it is saved. Unused if the worker has no own context.
     pub(super) own: ::context::Context,
     pub(super) has_own_context: AtomicBool,
-    /// It can be saved: its thread has left its kernel thread, and is not ending.
+    /// Whether the worker can be saved: its thread has left its kernel thread, and is not ending.
     pub(super) detached: AtomicBool,
-    /// The range of its stack, if it has its own context.
+    /// The range of the worker's stack, if the worker has its own context.
     stack_low: AtomicUsize,
     stack_top: AtomicUsize,
     /// The cancellation state (`pthread_setcancelstate`) that the worker has on its own kernel
@@ -129,8 +129,8 @@ pub struct WorkerCounts {
     pub executed: u64,
     /// Yields in user mode, without a system call (YieldCount).
     pub yields: u64,
-    /// Yields from its own kernel thread (KernelYieldCount). For a worker without its own context
-    /// these are all its yields.
+    /// Yields from the worker's own kernel thread (KernelYieldCount). For a worker without its own
+    /// context these are all its yields.
     pub kernel_yields: u64,
     /// The kernel yields of a worker with its own context after which it could not be executed in
     /// user mode, because it was ending (MixedYieldCount).
@@ -248,8 +248,8 @@ impl Context {
 
     // --- What other threads do to it ----------------------------------------------------------
 
-    /// Makes it a worker of this list. Returns false if it has a thread already or is the context
-    /// of a scheduler.
+    /// Makes this context that of a worker of `list`. Returns false if the context has a thread
+    /// already or is that of a scheduler.
     pub(super) fn start(self: &Arc<Self>, list: &Arc<ContextList>) -> bool {
         let free = self.kind() == ThreadKind::Plain
             && self
@@ -263,8 +263,8 @@ impl Context {
         free
     }
 
-    /// Does the first half of executing, which may fail. On success the caller has the right to run
-    /// the worker.
+    /// Claims the worker: the first half of executing it, which may fail. On success the caller has
+    /// the right to run the worker.
     pub(super) fn claim(&self, cpu: usize) -> Result<(), ExecuteError> {
         if self.kind() != ThreadKind::Worker {
             return Err(ExecuteError::NotAWorker);
@@ -299,7 +299,7 @@ impl Context {
         self.state.store(UNBORN, Ordering::Release);
     }
 
-    /// Puts it back onto its list, after it was taken out of a chain and not used.
+    /// Puts the context back onto its list, after it was taken out of a chain and not used.
     pub(super) fn requeue(&self, list: &ContextList) {
         self.link.linked.store(true, Ordering::Relaxed);
         list.push(self);
@@ -336,14 +336,14 @@ impl Context {
         watched.go.set();
     }
 
-    /// Allows it to be claimed. It has yielded and is saved, or has not been queued to its list
-    /// yet.
+    /// Allows the worker to be claimed. The worker has yielded and is saved, or has not been queued
+    /// to its list yet.
     #[inline]
     pub(super) fn may_be_claimed(&self) {
         self.state.store(PARKED, Ordering::Release);
     }
 
-    /// Pins its own kernel thread to this processor.
+    /// Pins the worker's own kernel thread to this processor.
     pub(super) fn stay_on(&self, cpu: usize) {
         use rustix::thread::{CpuSet, Pid, sched_setaffinity};
         if self.pinned.swap(cpu, Ordering::Relaxed) == cpu {
@@ -363,7 +363,8 @@ impl Context {
         unsafe { &*self.watched.load(Ordering::Acquire) }
     }
 
-    /// Increments its count of suspensions, and stops it if it runs. Returns the previous count.
+    /// Increments the worker's count of suspensions, and stops the worker if it runs. Returns the
+    /// previous count.
     pub(super) fn suspend(&self) -> u32 {
         let before = self.suspends.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -373,8 +374,8 @@ impl Context {
         before
     }
 
-    /// Decrements its count of suspensions, and returns the previous count. If it was stopped by
-    /// the suspension, the last resume puts it on the completion list.
+    /// Decrements the worker's count of suspensions, and returns the previous count. If the
+    /// suspension stopped the worker, the last resume puts it on the completion list.
     pub(super) fn resume(&self) -> u32 {
         let less = |now: u32| now.checked_sub(1);
         let before = self.suspends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
@@ -401,8 +402,8 @@ impl Context {
 
     // --- What its own thread does -------------------------------------------------------------
 
-    /// Records that its thread exists and is watched. From now on the thread has a hold on the
-    /// context: see [`Context::release_system_hold`].
+    /// Records that the worker's thread exists and is watched. From now on the thread has a hold on
+    /// the context: see [`Context::release_system_hold`].
     pub(super) fn settle_in(self: Arc<Self>, watched: &'static Watched) {
         self.watched.store(ptr::from_ref(watched).cast_mut(), Ordering::Release);
         self.tid.store(crate::os::thread_number(), Ordering::Relaxed);
@@ -433,7 +434,7 @@ impl Context {
         unsafe { Arc::decrement_strong_count(ptr::from_ref(self)) };
     }
 
-    /// Queues it to its list, and allows it to be claimed.
+    /// Queues the context to its list, and allows the worker to be claimed.
     pub(super) fn queue(&self) {
         if let Some(list) = self.list() {
             self.queue_on(list);
@@ -459,12 +460,12 @@ impl Context {
         self.state.load(Ordering::Acquire) == RUNNING
     }
 
-    /// Marks it as stopped by a suspension.
+    /// Marks the worker as stopped by a suspension.
     pub(super) fn set_out(&self) {
         self.state.store(OUT, Ordering::Release);
     }
 
-    /// Waits until its count of suspensions is zero.
+    /// Waits until the worker's count of suspensions is zero.
     pub(super) fn wait_until_resumed(&self) {
         while self.is_suspended() {
             self.set_out();

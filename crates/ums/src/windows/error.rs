@@ -6,18 +6,18 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecuteError {
-    /// Its context is locked, or it is still on a completion list. Try again later.
+    /// The worker's context is locked, or it is still on a completion list. Try again later.
     #[error("the worker's context is locked; try again")]
     Locked,
-    /// It is running already, or blocked in the kernel. If it is blocked, it will appear on its
-    /// completion list.
+    /// The worker is running already, or blocked in the kernel. If it is blocked, it will appear on
+    /// its completion list.
     #[error("the worker is running, or blocked in the kernel")]
     Running,
-    /// It is suspended. If it was not running when it was suspended, resuming it does not put it on
-    /// the completion list again.
+    /// The worker is suspended. If it was not running when it was suspended, resuming it does not
+    /// put it on the completion list again.
     #[error("the worker is suspended")]
     Suspended,
-    /// Its thread has ended.
+    /// The worker's thread has ended.
     #[error("the worker has terminated")]
     Terminated,
     /// The context has no thread, or belongs to a scheduler.

@@ -82,7 +82,7 @@ impl ListEvent<'_> {
         waiting(|| self.0.wait(nanoseconds(timeout)))
     }
 
-    /// Resets it. Returns true if it was signalled.
+    /// Resets the event. Returns true if the event was signalled.
     pub fn reset(&self) -> bool {
         self.0.reset()
     }
@@ -178,20 +178,20 @@ impl WorkerContext {
         self.0.is_suspended()
     }
 
-    /// Returns true if its thread has ended.
+    /// Returns true if the worker's thread has ended.
     pub fn is_terminated(&self) -> bool {
         self.0.is_terminated()
     }
 
-    /// Increments its count of suspensions, and returns the previous count. If the worker runs, it
-    /// stops, and its scheduler is called as if the worker had blocked.
+    /// Increments the worker's count of suspensions, and returns the previous count. If the worker
+    /// runs, it stops, and its scheduler is called as if the worker had blocked.
     pub fn suspend(&self) -> u32 {
         self.0.suspend()
     }
 
-    /// Decrements its count of suspensions, and returns the previous count. If the worker was
-    /// running when it was suspended, the last resume puts it on the completion list. Otherwise it
-    /// can be executed again.
+    /// Decrements the worker's count of suspensions, and returns the previous count. If the worker
+    /// was running when it was suspended, the last resume puts it on the completion list. Otherwise
+    /// it can be executed again.
     pub fn resume(&self) -> u32 {
         self.0.resume()
     }

@@ -17,9 +17,9 @@
 //! The list is generic over its items, so that it depends on no other file of this layer. The items
 //! are worker contexts (`context.rs`), which refer to the list that they belong to.
 //!
-//! Named invariant **Held**: an item in a chain is alive. A worker's thread has a hold on it until
-//! the thread has ended; from then on the chain has that hold. The caller that takes the item out
-//! of the chain releases it.
+//! Named invariant **Held**: an item in a chain is alive. A worker's thread has a hold on the item
+//! until the thread has ended; from then on the chain has that hold. The caller that takes the item
+//! out of the chain releases the hold.
 
 #![allow(unsafe_code)]
 

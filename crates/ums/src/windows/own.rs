@@ -82,8 +82,9 @@ pub(super) struct Life {
     pub arg: *mut c_void,
 }
 
-/// Runs a worker with its own context on its new thread: saves the worker, and posts `saved`. Owns
-/// nothing while the routine runs.
+/// Runs the whole life of a worker with its own context. Called on the worker's new thread. Saves
+/// the worker and posts `saved`; the routine begins when a host switches to the worker. This
+/// function owns no value while the routine runs, because `pthread_exit` may unwind its frame.
 ///
 /// # Errors
 /// The error number, if the thread cannot have its own context. `saved` is not set then.

@@ -15,8 +15,8 @@
 //!
 //! *Stuck.* A scheduler may wait for a lock that a worker at its gate holds, for example malloc's.
 //! The watchdog detects this: the scheduler waits in a futex while its entry point should decide.
-//! It then allows the workers at their gates to run until their next switch, and repeats that until
-//! the scheduler proceeds. These times are counted.
+//! The watchdog then allows the workers at their gates to run until their next switch, and repeats
+//! that until the scheduler proceeds. These times are counted.
 //!
 //! Named invariants. **Own Thread**: the thread that sets the pointer in the thread-local clears it
 //! before the primary is freed. **One Place**: see `own.rs`.

@@ -4,8 +4,8 @@
 //! that a function takes must come from a function of this file, and the object must not have been
 //! deleted. The page of each function says what else it requires.
 //!
-//! Named invariants. **No Drops**: see `snap.rs`. **Contract**: what each function requires of its
-//! caller, as above.
+//! Named invariants. **No Drops**: see `snap.rs`. **Contract**: the caller meets the requirements
+//! that the function's page states, as above.
 
 #![allow(unsafe_code)]
 #![allow(clippy::missing_safety_doc)] // The header of this file has it for all functions.
@@ -201,13 +201,14 @@ pub unsafe fn kind(context: *const Context) -> ThreadKind {
     unsafe { (*context).kind() }
 }
 
-/// Increments its count of suspensions, and stops it if it runs. Returns the previous count.
+/// Increments the worker's count of suspensions, and stops the worker if it runs. Returns the
+/// previous count.
 pub unsafe fn suspend(context: *const Context) -> u32 {
     // SAFETY: Contract.
     unsafe { (*context).suspend() }
 }
 
-/// Decrements its count of suspensions. Returns the previous count.
+/// Decrements the worker's count of suspensions. Returns the previous count.
 pub unsafe fn resume(context: *const Context) -> u32 {
     // SAFETY: Contract.
     unsafe { (*context).resume() }

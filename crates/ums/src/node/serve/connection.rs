@@ -295,8 +295,8 @@ impl Client {
     /// The completion routine of the pending read.
     fn input(self: &Arc<Self>, result: i32, bytes: Vec<u8>) {
         self.ahead.lock().put(result, bytes);
-        // If the receive completed immediately, this runs inside `arm`. `arm` then holds the lock and
-        // has recorded nothing yet.
+        // If the receive completed immediately, this runs inside `arm`, which then holds the lock
+        // and has recorded nothing yet.
         if let Some(mut armed) = self.armed.try_lock() {
             armed.at = None;
             if let (Some(timer), Some(scheduler)) = (armed.timer.take(), here()) {

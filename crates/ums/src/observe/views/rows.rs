@@ -23,33 +23,33 @@ use crate::wait::deadlock::{self, Deadlock};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SchedulerRow {
-    /// Its number; hidden schedulers are numbered after the visible ones.
+    /// The scheduler's number. Hidden schedulers are numbered after the visible ones.
     pub id: usize,
-    /// Its name: the number, or the name of a hidden scheduler.
+    /// The scheduler's name: its number, or the name that a hidden scheduler was given.
     pub name: String,
     /// `VISIBLE ONLINE`, `VISIBLE OFFLINE`, `HIDDEN ONLINE`.
     pub status: &'static str,
-    /// The processor it is pinned to.
+    /// The processor that the scheduler is pinned to.
     pub cpu: Option<usize>,
-    /// The kind of its workers.
+    /// The kind of the scheduler's workers.
     pub kind: WorkerKind,
-    /// Whether it sleeps because it has no work.
+    /// Whether the scheduler sleeps because it has no work.
     pub is_idle: bool,
-    /// How long it has slept without work so far, in nanoseconds.
+    /// How long the scheduler has slept without work so far, in nanoseconds.
     pub idle_ns: u64,
-    /// How many users have it as their home.
+    /// How many users have this scheduler as their home.
     pub users: usize,
-    /// Its load factor: requests queued, running and waiting.
+    /// The load factor: the number of requests that are queued, running or waiting.
     pub load: usize,
     /// How many requests have no worker yet.
     pub queued: usize,
-    /// The largest number of workers it can have.
+    /// The largest number of workers that the scheduler can have.
     pub workers_max: usize,
     /// The number of the worker that runs; `None` while the scheduler sleeps or switches.
     pub running: Option<u32>,
-    /// Its counters.
+    /// The scheduler's counters.
     pub counters: SchedulerCounters,
-    /// Its I/O back end, and why that one.
+    /// The I/O back end, and why no better one was chosen.
     pub io: String,
 }
 
@@ -57,54 +57,55 @@ pub struct SchedulerRow {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerRow {
-    /// The scheduler's number.
+    /// The number of the worker's scheduler.
     pub scheduler: usize,
-    /// Its number on that scheduler.
+    /// The worker's number on that scheduler.
     pub id: u32,
-    /// Its kind.
+    /// The worker's kind.
     pub kind: WorkerKind,
-    /// Its state.
+    /// The worker's state.
     pub state: State,
-    /// The kernel's number of its thread; 0 for a fiber.
+    /// The kernel's number of the worker's thread; 0 for a fiber.
     pub thread: u32,
-    /// Its request; 0 for none.
+    /// The request that the worker carries out; 0 for none.
     pub request: RequestId,
     /// The user of the request; 0 for none.
     pub user: UserId,
-    /// Why it waits or is preemptive; `None` if it does neither.
+    /// Why the worker waits or is preemptive; `None` if it does neither.
     pub reason: Option<WaitReason>,
-    /// Why it waits, or waited last.
+    /// Why the worker waits, or waited last.
     pub last_reason: Option<WaitReason>,
-    /// How long it has been waiting, in nanoseconds.
+    /// How long the worker has been waiting, in nanoseconds.
     pub waited_ns: u64,
-    /// The address or descriptor of what it waits for; 0 for none.
+    /// The address or descriptor of the resource that the worker waits for; 0 for none.
     pub resource: u64,
     /// The worker that holds the resource, if known: its scheduler's number, its number and its
     /// user.
     pub blocker: Option<(usize, u32, UserId)>,
     /// The user that holds the resource; 0 for none.
     pub blocking_user: UserId,
-    /// Whether it waits for an I/O request.
+    /// Whether the worker waits for an I/O request.
     pub waits_for_io: bool,
-    /// Whether it is blocked, with its scheduler, on a short lock that is not released.
+    /// Whether the worker, and with it its scheduler, is blocked on a short lock that is not
+    /// released.
     pub is_sick: bool,
-    /// How many requests it has carried out.
+    /// How many requests the worker has carried out.
     pub requests_done: u64,
-    /// How often it was switched to.
+    /// How often the worker was switched to.
     pub switches: u64,
-    /// The times, switches and waits of its request so far.
+    /// The times, switches and waits of the worker's request so far.
     pub of_request: RequestSoFar,
     stack: Option<fiber::StackRange>,
 }
 
 impl WorkerRow {
-    /// Returns the size of its stack in bytes; 0 if it is not known.
+    /// Returns the size of the worker's stack in bytes; 0 if the size is not known.
     pub fn stack_size(&self) -> usize {
         self.stack.map_or(0, fiber::StackRange::size)
     }
 
-    /// Returns how much of its stack has been used so far, in bytes: whole pages, from the top.
-    /// Makes a system call.
+    /// Returns how much of the worker's stack has been used so far, in bytes: whole pages, from the
+    /// top. This makes a system call.
     pub fn stack_used(&self) -> usize {
         self.stack.and_then(fiber::StackRange::touched_bytes).unwrap_or(0)
     }
@@ -114,13 +115,13 @@ impl WorkerRow {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RequestSoFar {
-    /// How long it was queued, in nanoseconds.
+    /// How long the request was queued, in nanoseconds.
     pub queued_ns: u64,
-    /// How long it has been running, in nanoseconds.
+    /// How long the request has been running, in nanoseconds.
     pub elapsed_ns: u64,
-    /// How often its worker was switched to since it began.
+    /// How often the request's worker was switched to since the request began.
     pub switches: u64,
-    /// Its waits, by reason.
+    /// The request's waits, by reason.
     pub waits: Vec<WaitsOf>,
 }
 
@@ -128,28 +129,28 @@ pub struct RequestSoFar {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RequestRow {
-    /// Its number.
+    /// The request's number.
     pub id: RequestId,
-    /// Its user; 0 for none.
+    /// The request's user; 0 for none.
     pub user: UserId,
-    /// The number of its scheduler.
+    /// The number of the request's scheduler.
     pub scheduler: usize,
-    /// The number of its worker; `None` while it is queued.
+    /// The number of the request's worker; `None` while the request is queued.
     pub worker: Option<u32>,
-    /// `PENDING`, or its worker's state.
+    /// `PENDING` while the request is queued, or else its worker's state.
     pub state: String,
-    /// Whether it is queued and must not wait for a free worker, because its user holds something
-    /// that others wait for.
+    /// Whether the request is queued and must not wait for a free worker, because its user holds
+    /// something that others wait for.
     pub urgent: bool,
-    /// How long it has been queued, or was queued until it began, in nanoseconds.
+    /// How long the request has been queued, or was queued until it began, in nanoseconds.
     pub queued_ns: u64,
-    /// How long it has been running, in nanoseconds; 0 while it is queued.
+    /// How long the request has been running, in nanoseconds; 0 while it is queued.
     pub elapsed_ns: u64,
-    /// How often its worker was switched to since it began.
+    /// How often the request's worker was switched to since the request began.
     pub switches: u64,
-    /// Why it waits now.
+    /// Why the request's worker waits now.
     pub reason: Option<WaitReason>,
-    /// Its waits so far, by reason: six reasons, and the others together as `OTHER`.
+    /// The request's waits so far, by reason: six reasons, and the others together as `OTHER`.
     pub waits: Vec<WaitsOf>,
 }
 
@@ -161,9 +162,9 @@ pub struct WaitsOf {
     pub reason: WaitReason,
     /// How many waits have ended.
     pub count: u64,
-    /// Their total time from the beginning to running again, in nanoseconds.
+    /// The total time of these waits, from the beginning to running again, in nanoseconds.
     pub total_ns: u64,
-    /// The longest of them, in nanoseconds.
+    /// The longest of these waits, in nanoseconds.
     pub max_ns: u64,
     /// The part from the wake-up to running again, in nanoseconds.
     pub signal_ns: u64,
@@ -173,23 +174,23 @@ pub struct WaitsOf {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UserRow {
-    /// Its number.
+    /// The user's number.
     pub id: UserId,
-    /// The number of its home scheduler.
+    /// The number of the user's home scheduler.
     pub scheduler: usize,
-    /// Whether its last request is queued or running.
+    /// Whether the user's last request is queued or running.
     pub is_busy: bool,
-    /// Whether it holds something that others may wait for.
+    /// Whether the user holds something that others may wait for.
     pub is_holding: bool,
-    /// How many of its requests have ended.
+    /// How many of the user's requests have ended.
     pub requests_done: u64,
-    /// Their total time in the queue, in nanoseconds.
+    /// The total time of the ended requests in the queue, in nanoseconds.
     pub queued_ns: u64,
-    /// The longest time of one of them in the queue, in nanoseconds.
+    /// The longest time of an ended request in the queue, in nanoseconds.
     pub queued_max_ns: u64,
-    /// Their total running time, in nanoseconds.
+    /// The total running time of the ended requests, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Their waits, by reason.
+    /// The waits of the ended requests, by reason.
     pub waits: Vec<WaitsOf>,
 }
 
@@ -199,15 +200,15 @@ pub struct UserRow {
 pub struct WaitRow {
     /// The reason.
     pub reason: WaitReason,
-    /// Its class.
+    /// The reason's class.
     pub class: WaitClass,
     /// How many waits have begun.
     pub begun: u64,
     /// How many waits have ended.
     pub count: u64,
-    /// Their total time from the beginning to running again, in nanoseconds.
+    /// The total time of the ended waits, from the beginning to running again, in nanoseconds.
     pub total_ns: u64,
-    /// The longest of them, in nanoseconds.
+    /// The longest of the ended waits, in nanoseconds.
     pub max_ns: u64,
     /// The part from the wake-up to running again, which the scheduler added, in nanoseconds.
     pub signal_ns: u64,
@@ -256,15 +257,16 @@ pub struct SwitchRow {
 pub struct PendingIoRow {
     /// The number of the scheduler that has it on its I/O list.
     pub scheduler: usize,
-    /// Its number on that list.
+    /// The request's number on that list.
     pub token: u64,
     /// The operation, such as `READ`.
     pub operation: &'static str,
     /// The descriptor; `None` for a call on a helper thread.
     pub fd: Option<i32>,
-    /// The position in the file; `None` if it has none, or for the file's current position.
+    /// The position in the file; `None` if the operation has none or uses the file's current
+    /// position.
     pub offset: Option<u64>,
-    /// How long it has been outstanding, in nanoseconds.
+    /// How long the request has been outstanding, in nanoseconds.
     pub age_ns: u64,
 }
 

@@ -133,16 +133,16 @@ pub enum ColumnKind {
 /// A column of a table, with its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, in the form of SQL; the unit comes last.
+    /// The column's name, in the form of SQL; the unit comes last.
     pub name: &'static str,
-    /// The kind of its values.
+    /// The kind of the column's values.
     pub kind: ColumnKind,
-    /// Its meaning, in a sentence.
+    /// The column's meaning, in a sentence.
     pub help: &'static str,
 }
 
 impl Column {
-    /// Returns whether its cells are whole numbers.
+    /// Returns whether the column's cells are whole numbers.
     pub fn is_number(&self) -> bool {
         self.kind != ColumnKind::Text
     }
@@ -151,15 +151,15 @@ impl Column {
 /// A table, with the meaning of its columns.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Its name, in the form of SQL.
+    /// The table's name, in the form of SQL.
     pub name: &'static str,
-    /// The meaning of its rows, in a sentence.
+    /// The meaning of the table's rows, in a sentence.
     pub help: &'static str,
     /// How many of the first columns identify a row over time; 0 if rows come and go, as workers
     /// do.
     pub keys: usize,
-    /// Its columns.
+    /// The table's columns.
     pub columns: &'static [Column],
-    /// Its rows, each as long as `columns`.
+    /// The table's rows, each as long as `columns`.
     pub rows: Vec<Vec<Cell>>,
 }

@@ -1,5 +1,5 @@
-//! Models of a sleeper and its wakers: no sleeper sleeps beside what was put there, only one waker
-//! sets the event, and what that waker did before is visible.
+//! Models of a sleeper and its wakers: no sleeper sleeps while something is in a place where it
+//! looks, only one waker sets the event, and everything that this waker did before is visible.
 //!
 //! Bounds: one sleeper (or one of many), and one or two wakers; at most two preemptions of a thread
 //! while it could continue. The models of scheduler/inbox and scheduler/peers use the same types.
@@ -13,7 +13,7 @@ use crate::os::atomic::AtomicUsize;
 struct World {
     asleep: Asleep,
     event: ::loom::sync::Notify,
-    /// What the wakers put there.
+    /// The number of things that the wakers have put there.
     things: AtomicUsize,
     /// How often the event was set.
     rings: AtomicUsize,

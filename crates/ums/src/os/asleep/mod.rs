@@ -1,9 +1,9 @@
 //! Announce, fence, look again: a protocol by which a thread goes to sleep, and never sleeps while
-//! another thread has put something where the first one looks for work.
+//! another thread has put something where the sleeping thread looks for work.
 //!
 //! A *sleeper* is a thread that goes to sleep when it finds nothing to do in certain places. A
-//! *waker* puts something into one of these places. It must wake the sleeper if that sleeps, and it
-//! should cost little if the sleeper is awake. Both use one flag:
+//! *waker* puts something into one of these places. The waker must wake the sleeper if that sleeps,
+//! and should cost little if the sleeper is awake. Both use one flag:
 //!
 //! ```text
 //!   sleeper                                 waker
@@ -14,18 +14,18 @@
 //!   S5 flag := false     awake()            W4 if it was true, set the event
 //! ```
 //!
-//! **No sleeper sleeps beside what was put there.** The fences S2 and W2 have an order. If S2 comes
-//! first, then S1 comes before W3. So W3 sees true, and this waker sets the event; or W3 sees that
-//! the flag was swapped since then, by another waker, which sets the event, or by S5, when the
-//! sleeper is awake. A set event stays set until S4 sees it. If W2 comes first, then W1 comes
-//! before S3, so S3 finds what was put there.
+//! **No sleeper sleeps while something is in a place where it looks.** The fences S2 and W2 have an
+//! order. If S2 comes first, then S1 comes before W3. So W3 sees true, and this waker sets the
+//! event; or W3 sees that the flag was swapped since then, by another waker, which sets the event,
+//! or by S5, when the sleeper is awake. A set event stays set until S4 sees it. If W2 comes first,
+//! then W1 comes before S3, so S3 finds the thing that W1 has put there.
 //!
 //! **Only one waker sets the event** for each announcement, because only one swap finds true. So
 //! several wakers in a row make one system call. If the sleeper is awake, a waker costs one fence
 //! and one load.
 //!
-//! **What a waker did before is visible** to a sleeper whose S5 finds false, because the swap of W3
-//! releases and that of S5 acquires.
+//! **Everything that a waker did before is visible** to a sleeper whose S5 finds false, because the
+//! swap of W3 releases and that of S5 acquires.
 //!
 //! The accesses need no order of their own beside the fences. An event that was set for a sleeper
 //! whose S3 found something ends a later S4 at once; the sleeper then looks once more than needed.

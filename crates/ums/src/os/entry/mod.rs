@@ -33,8 +33,8 @@
 //! The process has only one taker. So while a taker is between T1 and T4, no other thread can
 //! change the word from HELD to ASKED again. The model in `entry/loom.rs` tries all of this.
 //!
-//! This file does not decide what a worker does that finds TAKEN: the scheduler sets a function for
-//! that ([`return_with`]).
+//! This file does not decide what a worker that finds TAKEN does next: the scheduler sets a
+//! function for that ([`return_with`]).
 
 use std::cell::Cell;
 use std::sync::OnceLock;

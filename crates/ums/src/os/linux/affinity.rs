@@ -1,4 +1,4 @@
-//! On which processors a thread may run, and its nice value.
+//! Sets which processors the calling thread may run on, and its nice value.
 
 use std::cell::Cell;
 use std::io;

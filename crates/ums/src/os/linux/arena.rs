@@ -1,19 +1,19 @@
 //! The arena: memory for direct I/O that rings register in advance.
 //!
 //! In each direct I/O operation the kernel looks up and pins the pages of the buffer. If a ring has
-//! *registered* the pages once, the kernel need not do that, which saves a tenth of the cost of a
-//! read of 4 KiB. So small buffers for direct I/O are pieces of one mapping, the arena. A ring
-//! registers the whole arena before its first operation on a buffer in it.
+//! *registered* the pages once, the kernel need not look them up again, which saves a tenth of the
+//! cost of a read of 4 KiB. So small buffers for direct I/O are pieces of one mapping, the arena. A
+//! ring registers the whole arena before its first operation on a buffer in it.
 //!
 //! ```text
 //!   arena  [ piece | piece | piece | ...free... ]   made for the first buffer; no piece is freed
 //! ```
 //!
 //! Registered memory is pinned. It counts against the user's limit of locked memory, once for each
-//! ring, and so do the rings of `perf`. So with a low limit (`ulimit -l`), the block watch of the
-//! Windows model may have to use a weaker mechanism. For that reason the arena is small, and only
-//! rings that do direct I/O register it. If the limit is too low for a ring to register it, the
-//! ring works without.
+//! ring. The rings of `perf` count against this limit, too. So with a low limit (`ulimit -l`), the
+//! block watch of the Windows model may have to use a weaker mechanism. For that reason the arena
+//! is small, and only rings that do direct I/O register it. If the limit is too low for a ring to
+//! register the arena, the ring works without the arena.
 //!
 //! Files are not registered. A ring would keep a registered file open, with its locks, after the
 //! file's owner has closed it, and the saving was too small to measure.

@@ -109,8 +109,8 @@ impl Cpus {
         if let Some(cpuset) = &cpuset {
             allowed.retain(|cpu| cpuset.contains(cpu));
         }
-        // If mask and cpuset have nothing in common, they were read at two moments of a change. The
-        // mask is used, because the kernel enforces it.
+        // If the mask and the cpuset have no processor in common, one of them changed after the
+        // other was read. Then the mask alone is used, because the kernel enforces it.
         if allowed.is_empty() {
             allowed = mask.to_vec();
         }

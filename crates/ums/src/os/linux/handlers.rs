@@ -10,8 +10,8 @@
 //! overlaps other data, such as the `siginfo_t`. Each access is to one field that the kernel has
 //! written.
 //!
-//! Named invariant **Signal**: what a [`Handler`] does is async-signal-safe. `enter` saves and
-//! restores `errno`, unless the handler says that it does not change `errno`.
+//! Named invariant **Signal**: every action of a [`Handler`] is async-signal-safe. `enter` saves
+//! and restores `errno`, unless the handler says that it does not change `errno`.
 
 #![allow(unsafe_code)]
 

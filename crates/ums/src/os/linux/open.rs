@@ -89,7 +89,7 @@ pub fn open(choice: Choice, threads: DriverThreads) -> io::Result<Box<dyn Driver
     open_as(choice, threads).map(faulty::wrap)
 }
 
-/// Does the same, but ignores the environment variable.
+/// Opens a driver as [`open`] does, but ignores the environment variable.
 ///
 /// # Errors
 ///

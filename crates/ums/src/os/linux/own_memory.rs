@@ -1,14 +1,14 @@
-//! This process's memory, read through the kernel, so that an address where nothing is mapped is an
-//! error and not a fault. This is for memory that other threads may change or unmap meanwhile, such
-//! as the stack of a worker that does not run. Afterwards the reader must check whether the memory
-//! still was what it expected.
+//! Reads this process's memory through the kernel, so that reading an address where nothing is
+//! mapped fails and does not fault. This is for memory that other threads may change or unmap
+//! meanwhile, such as the stack of a worker that does not run. Afterwards the reader must check
+//! whether the memory still was what it expected.
 //!
 //! What this file does not do: it writes nothing.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The open file through which the kernel reads.
+/// The file `/proc/self/mem`, open for reading.
 pub struct OwnMemory(File);
 
 impl OwnMemory {
@@ -17,14 +17,14 @@ impl OwnMemory {
         File::open("/proc/self/mem").ok().map(OwnMemory)
     }
 
-    /// Returns these bytes, if all of them are mapped.
+    /// Returns the `len` bytes at this address. Returns `None` if not all of them are mapped.
     pub fn copy(&self, address: usize, len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.0.read_exact_at(&mut bytes, address as u64).ok()?;
         Some(bytes)
     }
 
-    /// Returns this many bytes, or fewer if the mapped memory ends before.
+    /// Returns the `len` bytes at this address, or fewer if the mapped memory ends before.
     pub fn copy_up_to(&self, address: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let mut copied = 0;
@@ -38,7 +38,7 @@ impl OwnMemory {
         bytes
     }
 
-    /// Returns the word at this address.
+    /// Returns the word at this address. Returns `None` if it is not mapped.
     pub fn word(&self, address: usize) -> Option<usize> {
         let bytes = self.copy(address, size_of::<usize>())?;
         Some(usize::from_ne_bytes(bytes.try_into().ok()?))

@@ -3,10 +3,11 @@
 //!
 //! epoll drops a registration when the descriptor is closed, and its number may be given to another
 //! file immediately, which is not registered. A driver that relies on its own record of
-//! registrations would then wait without end. A driver that does not must ask the kernel at each
-//! wait. This table solves the problem: the code that will close a descriptor *adopts* it, and
-//! *releases* it right before it closes it. Each adoption gives the number a new stamp. So a driver
-//! on any thread sees by one load whether the number still means the descriptor that it registered.
+//! registrations would then wait without end. A driver that keeps no such record must ask the
+//! kernel at each wait. This table solves the problem: the code that will close a descriptor
+//! *adopts* the descriptor, and *releases* it right before closing it. Each adoption gives the
+//! number a new stamp. So a driver on any thread sees by one load whether the number still means
+//! the descriptor that it registered.
 //!
 //! ```text
 //! word of a number | meaning

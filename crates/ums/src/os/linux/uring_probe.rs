@@ -1,4 +1,4 @@
-//! Whether io_uring is available, and with which setup flags.
+//! Finds out whether io_uring is available, and with which setup flags.
 //!
 //! A ring is set up with each flag and closed again. This is more reliable than the kernel's
 //! version number, because distributions port features back, and because containers deny io_uring

@@ -20,12 +20,12 @@
 //! the world ends, its threads never run again, and the result says what each of them waits for.
 //!
 //! Invariants. *One Token*: of the threads in a world, only the one whose number is `running` runs;
-//! the others are parked. So accesses to what the threads share need no further ordering. *No
-//! Lock*: no point is passed while a lock of the standard library is held, because the next thread
-//! that takes this lock would block while it has the token.
+//! the others are parked. So accesses to shared memory need no further ordering. *No Lock*: no
+//! point is passed while a lock of the standard library is held, because the next thread that takes
+//! this lock would block while it has the token.
 //!
-//! What it does not do: it does not reorder memory accesses (the models in `loom.rs` do), and it
-//! does not notice blocking calls of the simulated program itself.
+//! What the simulated world does not do: it does not reorder memory accesses (the models in
+//! `loom.rs` do), and it does not notice blocking calls of the simulated program itself.
 
 pub mod carry;
 pub mod disk;

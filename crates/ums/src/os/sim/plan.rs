@@ -1,4 +1,4 @@
-//! What determines a simulated run: the random sequences of its seed, and the faults.
+//! The plan that determines a simulated run: the random sequences of its seed, and the faults.
 
 use std::ops::Range;
 

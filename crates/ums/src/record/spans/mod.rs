@@ -13,9 +13,9 @@
 //! worker runs on that thread, because fibers would otherwise be inside one another's spans. While
 //! a worker is preemptive its spans stay entered, because it runs.
 //!
-//! What it does not do: it does not enter and leave the application's own spans. If code on a fiber
-//! stays inside such a span while it waits, the other fibers of the thread run inside that span,
-//! too, as with `async` code.
+//! What this room does not do: it does not enter and leave the application's own spans. If code on
+//! a fiber stays inside such a span while it waits, the other fibers of the thread run inside that
+//! span, too, as with `async` code.
 
 #[cfg(feature = "spans")]
 mod on;

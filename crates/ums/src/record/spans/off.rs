@@ -1,4 +1,5 @@
-//! Without the feature `spans`: empty functions, which the compiler removes.
+//! Replaces the spans in a build without the feature `spans`: the functions are empty, and the
+//! compiler removes them.
 
 /// The spans of one worker.
 pub(crate) struct WorkerSpans;

@@ -1,5 +1,6 @@
-//! With the feature `spans`. The application's collector of spans is called on schedulers' threads
-//! and in the middle of turns, so it must not use this crate's waits.
+//! Implements the spans in a build with the feature `spans`. The application's collector of spans
+//! is called on schedulers' threads and in the middle of turns, so it must not use this crate's
+//! waits.
 
 use crate::os::lock::Lock;
 

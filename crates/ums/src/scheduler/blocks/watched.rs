@@ -19,7 +19,7 @@
 //! has the baton, resumes where it was interrupted
 //! ```
 //!
-//! *User code* is all code except: accesses to the lists (in [`Scheduler::with`]), completion
+//! *User code* is all code except accesses to the lists (in [`Scheduler::with`]), completion
 //! routines, code between the beginning and the end of a wait, and code that holds a short lock; a
 //! worker that is not Running or that is parked is not in user code either. The worker records all
 //! this anyway, so detection costs the switch path nothing. The watcher reads the records while the

@@ -1,4 +1,4 @@
-//! What a scheduler asks the kind of its workers. `kinds/mod.rs` lists the questions.
+//! The questions that a scheduler asks the kind of its workers. `kinds/mod.rs` lists the questions.
 
 use std::io;
 use std::sync::Arc;

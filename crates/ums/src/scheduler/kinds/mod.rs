@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The second half of a switch asks nothing, because the first returns the way out. A wake-up and
-//! an I/O request do not depend on the kind. What else the scheduler must know is whether a worker
-//! is a thread of its own (`WorkerKind::is_thread`).
+//! an I/O request do not depend on the kind. Apart from these questions, the scheduler must know
+//! only whether a worker is a thread of its own (`WorkerKind::is_thread`).
 
 mod contexts;
 mod fibers;

@@ -21,12 +21,12 @@
 //! after that is due.
 //!
 //! A small operation that could complete at once, such as a send, is cheaper as an entry in a batch
-//! than as a call of its own. `gathers` says when: if the batch will be flushed soon. After a batch
-//! that was flushed late, because a worker kept the processor, the next [`SHY`] operations are made
-//! at once.
+//! than as a call of its own. `gathers` returns whether an entry should be used: it should if the
+//! batch will be flushed soon. After a batch that was flushed late, because a worker kept the
+//! processor, the next [`SHY`] operations are made at once.
 //!
 //! The kernel answers `-EAGAIN` if a descriptor is in non-blocking mode and the operation would
-//! block. The other drivers wait in that case, so this one does so, too: it submits a poll, and
+//! block. The other drivers wait in that case. So this driver waits, too: it submits a poll, and
 //! then the operation again. For that, and in order to cancel all operations at the end, the driver
 //! keeps each operation until its completion.
 //!
@@ -75,11 +75,12 @@ use setup::{check, is_stuck, open_ring};
 const BATCH: u32 = 32;
 /// The number of calls of `ready` after which the kernel is entered if there is work for it.
 const PATIENCE: u32 = 64;
-/// The same, if an operation on a file is queued: a disk could work on it meanwhile.
+/// The number that takes the place of [`PATIENCE`] if an operation on a file is queued, because a
+/// disk could work on the operation meanwhile.
 const PATIENCE_FOR_FILES: u32 = 16;
 /// The age of the oldest work that makes a call due at the next call of `ready`: 50 us.
 const AGE_MAX_NS: u64 = 50_000;
-/// A batch is late if it was flushed at this many times the age at which that was due.
+/// A batch is late if it was flushed at this many times the age at which the flush was due.
 const LATE: u64 = 4;
 /// How many operations are made at once after a batch that was late.
 const SHY: u32 = 256;
@@ -103,8 +104,8 @@ enum Provided {
     /// No such operation was submitted yet.
     NotYet,
     Yes(Buffers),
-    /// The kernel cannot do that, or was not to be asked. The driver polls the descriptor instead,
-    /// and then makes the system call.
+    /// The kernel cannot choose buffers, or the environment excludes it (`UMS_RING_WITHOUT`). The
+    /// driver polls the descriptor instead, and then makes the system call.
     Refused,
 }
 
@@ -121,7 +122,8 @@ pub struct UringDriver {
     backlog: VecDeque<Entry>,
     /// The number of entries that were not flushed yet.
     queued: u32,
-    /// How often `ready` was called since there is work for the kernel, and how often it may be.
+    /// How often `ready` was called since there is work for the kernel, and after how many calls
+    /// the kernel is entered.
     looks: u32,
     patience: u32,
     /// When the oldest of this work was noticed, and the age that makes a call due, in ticks.
@@ -156,7 +158,8 @@ impl UringDriver {
         UringDriver::with_modes_from(0)
     }
 
-    /// Does the same, but leaves out the modes before this one, which are better.
+    /// Opens a ring as [`UringDriver::new`] does, but does not try the modes before the `first`,
+    /// which are better.
     pub(super) fn with_modes_from(first: usize) -> io::Result<UringDriver> {
         let (ring, mode) = open_ring(first)?;
         check(&ring)?;

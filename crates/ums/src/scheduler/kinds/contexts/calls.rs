@@ -1,4 +1,4 @@
-//! What block watch calls on the thread of a worker with its own context.
+//! The functions that block watch calls on the thread of a worker with its own context.
 
 use super::lent;
 use super::{carrier, mine};

@@ -23,10 +23,10 @@
 //! *Which scheduler is the caller on?* As in thread workers, each thread-local of the library
 //! belongs to one worker. A worker belongs to one scheduler for life. So the worker's thread-local
 //! is right: it is set while the worker is on the host, and cleared while the worker is coupled.
-//! What belongs to a kernel thread belongs to the host while a worker is there: the I/O driver,
-//! whose ring belongs to the host thread, is touched only there (with carriers it has no ring). The
-//! panic count is the worker's own, so a destructor may wait during a panic (rule 11 is for
-//! fibers).
+//! State of a kernel thread is the host's while a worker is there: the I/O driver, whose ring
+//! belongs to the host thread, is touched only there (with carriers it has no ring). The panic
+//! count is the worker's own, so a destructor may wait during a panic (rule 11 of ARCHITECTURE.md
+//! is for fibers).
 //!
 //! Named invariants of crate `context`, and how they are kept here. **One Place**: a worker's state
 //! says where the worker is, and only the baton's holder changes the state; for a lent worker, the
