@@ -18,11 +18,12 @@ use crate::session::{Flow, Session};
 /// How long a client may take for each step before its connection is closed.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// From the connection to the end of the login.
+    /// The time from the connection to the end of the login.
     pub login: Duration,
-    /// Between two requests; `None` means no limit.
+    /// The time between two requests; `None` means no limit.
     pub idle: Option<Duration>,
-    /// To send or receive the next bytes in the middle of a request; `None` means no limit.
+    /// The time to send or receive the next bytes in the middle of a request; `None` means no
+    /// limit.
     pub transfer: Option<Duration>,
 }
 

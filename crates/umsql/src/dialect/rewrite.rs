@@ -18,10 +18,10 @@ pub(super) fn rewrite(source: &str, tokens: &[Token<'_>]) -> String {
 
 /// An open parenthesis in the output.
 struct Open {
-    /// The start of its operand: that of the function's name if it is a call, otherwise that of the
-    /// parenthesis.
+    /// The start of the operand that ends at the matching parenthesis: the start of the function's
+    /// name for a call, and otherwise the start of the parenthesis.
     operand: usize,
-    /// Whether it is the parenthesis of `CAST (`.
+    /// Whether this is the parenthesis of `CAST (`.
     cast: bool,
 }
 
