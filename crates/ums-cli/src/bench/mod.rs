@@ -1,10 +1,10 @@
 //! `ums bench`: runs benchmarks, and prints JSON lines.
 //!
-//! Each bench does the same work as benches of other schedulers and has the same form (`NAME
-//! key=value ...`), so that one harness can run all of them. One process runs one bench, because
-//! pinning and memory belong to the whole process; `all` runs each bench in a process of its own.
-//! The exit status is 0, or 2 for wrong arguments, or 3 after a line that says why the bench was
-//! skipped. docs/performance.md has results and says how they were measured.
+//! Each bench does the same work as benches of other schedulers and is called in the same form
+//! (`NAME key=value ...`), so that one harness can run all of them. One process runs one bench,
+//! because pinning and memory belong to the whole process; `all` runs each bench in a process of
+//! its own. The exit status is 0, or 2 for wrong arguments, or 3 after a line that says why the
+//! bench was skipped. docs/performance.md has results and says how they were measured.
 
 mod blocking;
 mod disk;

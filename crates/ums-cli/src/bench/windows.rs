@@ -120,7 +120,7 @@ fn rounds(list: &CompletionList) -> Result<(), windows::EnterError> {
     })
 }
 
-/// Like `yields`, with workers that have their own context.
+/// Measures a yield as `yields` does, with workers that have their own context.
 pub(super) fn yields_own(workers: u64, total: u64) -> Result<f64, Stop> {
     yields(workers, total, true).map_err(skip)
 }

@@ -79,11 +79,11 @@ pub struct Wait {
 pub struct Finding {
     /// The condition.
     pub condition: String,
-    /// How often it was reported.
+    /// How often the condition was reported.
     pub reports: i64,
     /// How often a report was suppressed.
     pub suppressed: i64,
-    /// How often it was reported since the previous reading.
+    /// How often the condition was reported since the previous reading.
     pub new: i64,
 }
 
