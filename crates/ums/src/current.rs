@@ -248,7 +248,7 @@ pub fn sleep(span: Duration) -> Result<(), WaitError> {
     sleep_as(WaitReason::SLEEP, span)
 }
 
-/// Does what [`sleep`] does, but views and statistics show the caller's own `reason` for the wait.
+/// Sleeps as [`sleep`] does, but views and statistics show the caller's own `reason` for the wait.
 ///
 /// # Errors
 /// The errors of [`sleep`].

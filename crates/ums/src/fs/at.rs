@@ -56,9 +56,9 @@ impl File {
         self.wait_to_read(LiveOp::read(self.fd(), buf, offset))
     }
 
-    /// Reads what is in the page cache now, without waiting. Returns `None` if the first byte would
-    /// have to come from the disk, or if the system cannot tell. The read may be short where the
-    /// cached part ends; it returns `Some(0)` only at the end of the file.
+    /// Reads the bytes that are in the page cache now, without waiting. Returns `None` if the first
+    /// byte would have to come from the disk, or if the system cannot tell. The read may be short
+    /// where the cached part ends; it returns `Some(0)` only at the end of the file.
     ///
     /// # Errors
     /// The system's error.

@@ -51,7 +51,7 @@ pub struct File {
     pub(super) deadline: AtomicU64,
     pub(super) cancellable: bool,
     pub(super) reasons: Reasons,
-    /// True once the file system has answered that it cannot tell what is in the cache.
+    /// True once the file system has answered that it cannot tell which pages are in the cache.
     pub(super) no_cache_question: AtomicBool,
 }
 

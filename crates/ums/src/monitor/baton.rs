@@ -82,7 +82,8 @@ impl MonitoredNode {
         }
         if by_default {
             if progress(s) != mark.0 {
-                // It has yielded: what was read of its thread may belong to another worker.
+                // The worker has yielded, so the figures of its thread may belong to another
+                // worker.
                 return None;
             }
             report.sentence = sentence::of_stall(&report, s, waits.as_ref());

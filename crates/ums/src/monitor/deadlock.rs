@@ -69,7 +69,7 @@ fn name(wait: Ticket) -> Name {
     (from_ref(wait.waiter).addr(), wait.number())
 }
 
-/// What the monitor remembers of a node's waits from one look to the next.
+/// The state of the search in a node's waits, which the monitor keeps from one look to the next.
 #[derive(Default)]
 pub(super) struct Deadlocks {
     /// Waits that need not be looked at again.
@@ -225,9 +225,9 @@ struct Step {
 enum Seen {
     /// The wait is on the path, at this index.
     OnPath(usize),
-    /// Everything that the wait leads to was looked at. It is *open* if a way from it leads to a
-    /// circle, or to a plain thread that could close a circle later; then the monitor looks at it
-    /// again at the next search.
+    /// Everything that the wait leads to was looked at. The wait is *open* if a way from it leads
+    /// to a circle, or to a plain thread that could close a circle later. The monitor looks at an
+    /// open wait again at the next search.
     Done { open: bool },
 }
 

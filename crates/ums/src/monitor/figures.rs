@@ -117,7 +117,7 @@ impl Figures {
         }
     }
 
-    /// Returns what was used since `before`.
+    /// Returns the amounts that were used since `before`.
     pub fn since(&self, before: &Figures) -> (ThreadUse, ProcessUse) {
         let process = ProcessUse {
             interval: ns(self.at, before.at),

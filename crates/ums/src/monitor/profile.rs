@@ -27,7 +27,7 @@ const TOO_MANY: &str = "(other stacks)";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StallStack {
-    /// Its functions, the outermost first, with `;` between them.
+    /// The functions of the stack, the outermost first, with `;` between them.
     pub stack: String,
     /// The total time that schedulers stood still in it.
     pub total: Duration,

@@ -20,11 +20,11 @@ use super::profile::Profile;
 pub(super) struct Beat {
     /// The time of the look.
     pub now: u64,
-    /// By how many nanoseconds it was late.
+    /// The number of nanoseconds by which the look was late.
     pub late: u64,
 }
 
-/// Something that has not changed for a while.
+/// A mark that has not changed for a while.
 #[derive(Default)]
 pub(super) struct Slow {
     mark: (u64, u64),
@@ -35,14 +35,14 @@ pub(super) struct Slow {
     pub stood_still: u64,
     pub before: Option<Figures>,
     pub reports: u32,
-    /// One of these reports had the condition `NonYielding`.
+    /// Whether one of the reports had the condition `NonYielding`.
     pub reported_as_long: bool,
-    /// The request was cancelled because its worker does not yield.
+    /// Whether the request was cancelled because its worker does not yield.
     pub cancelled: bool,
     /// The stack in which the worker stands still, and how much of that time is already in the
     /// profile, in nanoseconds.
     pub stack: Option<(String, u64)>,
-    /// The earliest time at which it is reported again.
+    /// The earliest time of the next report.
     pub next: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The monitor's thread, and what it remembers of each scheduler between two looks.
+//! The monitor's thread, and the state of each scheduler that it keeps between two looks.
 //!
 //! ```text
 //!   look at every scheduler of every node
@@ -212,7 +212,7 @@ impl Monitored {
     }
 }
 
-/// What the monitor remembers of a node.
+/// The state of a node that the monitor keeps between two looks.
 pub(super) struct MonitoredNode {
     id: u64,
     schedulers: Schedulers,
@@ -225,7 +225,7 @@ pub(super) struct MonitoredNode {
     all_stuck: Slow,
 }
 
-/// What the monitor suspects of one scheduler.
+/// The conditions that the monitor suspects on one scheduler.
 #[derive(Default)]
 pub(super) struct Suspicions {
     pub(super) baton: Slow,

@@ -21,11 +21,11 @@ use crate::scheduler::Scheduler;
 /// How users and requests are spread over schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// The scheduler that had the fewest users when the user was created, and always that one. No
+    /// Each request goes to the scheduler that had the fewest users when the user was created. No
     /// request is ever taken by another scheduler.
     Classic,
-    /// The user's preferred scheduler, unless its load is more than 20 % above that of the least
-    /// loaded one.
+    /// Each request goes to the user's preferred scheduler, unless its load is more than 20 % above
+    /// that of the least loaded one.
     #[default]
     Hinted,
     /// Always the least loaded scheduler.

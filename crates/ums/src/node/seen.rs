@@ -121,7 +121,7 @@ impl NodeInner {
         drop(self.watching.lock().take());
     }
 
-    /// Reads what the monitor has found; returns an empty list if it does not watch this node.
+    /// Reads the monitor's findings; returns an empty list if it does not watch this node.
     pub(crate) fn found<T>(&self, read: fn(&ReportCounts) -> Vec<T>) -> Vec<T> {
         let watching = self.watching.lock();
         watching.as_ref().map_or_else(Vec::new, |watching| read(&watching.counts))

@@ -8,10 +8,10 @@
 /// How many threads a world has room for.
 pub const THREADS: u64 = 0;
 
-/// What a thread of a simulated world waits on.
+/// The thing that a thread of a simulated world waits on.
 #[expect(dead_code, reason = "without a world, no code reads what a thread waits on")]
 pub enum On {
-    /// Only a time.
+    /// The thread waits for a time only.
     Time,
     /// An event, by its address.
     Event(usize),

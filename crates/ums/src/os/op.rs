@@ -226,7 +226,7 @@ impl<'a> LiveOp<'a> {
         }
     }
 
-    /// Puts received bytes into the vector of an [`Op::Receive`], in place of what it contains.
+    /// Puts received bytes into the vector of an [`Op::Receive`], in place of its contents.
     pub fn fill(&mut self, bytes: Vec<u8>) {
         let Op::Receive { into, .. } = self.op else { unreachable!("it has a buffer") };
         // SAFETY: Frozen Buffer: the vector is valid, and no other code uses it.

@@ -49,15 +49,16 @@ counters! {
         idle_ticks,
         /// When the scheduler went to sleep, in the same ticks; 0 while it is awake.
         asleep_since,
-        /// How often it polled for work before it went to sleep.
+        /// How often the scheduler polled for work before it went to sleep.
         idle_spins,
         /// How many of these polls found something to do.
         idle_spins_paid,
-        /// The total time of these polls, in nanoseconds. The scheduler is awake then, so
+        /// The total time of these polls, in nanoseconds. The scheduler is awake during a poll, so
         /// `idle_ticks` does not contain this time.
         idle_spin_ns,
-        /// How much of that time was charged to the budget of adaptive polling, in nanoseconds:
-        /// what was polled in vain, or longer than it takes to sleep and wake up.
+        /// How much of that time was charged to the budget of adaptive polling, in nanoseconds: the
+        /// time of polls that found nothing, and the time beyond the cost of sleeping and waking up
+        /// of those that found something.
         idle_spin_charged_ns,
         /// How often a worker went preemptive.
         preemptive_switches,

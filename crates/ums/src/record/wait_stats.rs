@@ -141,7 +141,7 @@ impl WaitTable {
         &self.rows[reason.index()]
     }
 
-    /// Returns what was counted since the last reset.
+    /// Returns the counts since the last reset.
     pub fn read(&self, reason: WaitReason) -> WaitSum {
         let mut sum = self.row(reason).read();
         let before = self.before.lock();
@@ -234,7 +234,7 @@ impl RequestWaits {
         self.used.store(used as u32 + 1, Ordering::Release);
     }
 
-    /// Returns what the request has waited for so far, one item for each reason.
+    /// Returns the waits of the request so far, one item for each reason.
     pub fn read(&self) -> impl Iterator<Item = ReasonSum> + '_ {
         let used = self.used.load(Ordering::Acquire) as usize;
         self.places[..used].iter().map(Place::read)

@@ -36,7 +36,7 @@ pub(crate) const NOBODY: u64 = u64::MAX;
 /// is delayed; the last note then counts the rest.
 const NOTES_MAX: usize = 8;
 
-/// What a worker has noticed itself.
+/// A kind of event that a worker has noticed itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noticed {
     /// A slow wait for a file.
@@ -52,12 +52,12 @@ pub(crate) struct Note {
     pub worker: u32,
     pub request: RequestId,
     pub user: UserId,
-    /// How long it took, in nanoseconds.
+    /// How long the event took, in nanoseconds.
     pub took_ns: u64,
     pub fd: i32,
     /// How many more events of this kind, on this scheduler, have no note of their own.
     pub more: u64,
-    /// The backtrace of its cause: return addresses, the innermost first.
+    /// The backtrace of the event's cause: return addresses, the innermost first.
     pub addresses: Vec<usize>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::{Core, ExecutionContext, Scheduler};
 
 impl Scheduler {
-    /// In a simulated world, checks what must be true at every turn.
+    /// Checks the invariants of a turn, in a simulated world.
     pub(super) fn check(&self) {
         if !crate::os::sim::is_here() {
             return;
@@ -19,7 +19,7 @@ impl Scheduler {
         }
     }
 
-    /// Checks that the counters agree with what they count.
+    /// Checks that the counters agree with the lists, and that the calling thread has the baton.
     fn add_up(&self, core: &mut Core) -> Result<(), String> {
         use crate::scheduler::lists::worker_list::State;
         let must = |so: bool, text: &dyn Fn() -> String| if so { Ok(()) } else { Err(text()) };

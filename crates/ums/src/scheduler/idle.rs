@@ -67,9 +67,9 @@ impl Scheduler {
         if announced {
             self.peers.announce_idle(self.index);
         }
-        // Until here this scheduler was awake, even if it has polled: what was pushed has written
-        // no event. From here on a push writes one (os/asleep); the last look finds what came
-        // before.
+        // Until here this scheduler was awake, even if it has polled, so a push has written no
+        // event. From here on a push writes one (os/asleep); the last look finds everything that
+        // was pushed before.
         self.inbox.announce_sleep();
         point("idle: announced");
         if self.may_sleep(announced) {
@@ -329,8 +329,8 @@ impl Core {
         !self.done.is_empty()
     }
 
-    /// Called when the next read of a user that holds what others wait for is pending. Its next
-    /// request is expected within this many nanoseconds.
+    /// Called when the next read is pending for a user that holds a lock that others wait for. The
+    /// user's next request is expected within this many nanoseconds.
     pub(crate) fn expect_holder(&mut self, within: u64) {
         self.holder_due = clock::now().saturating_add(within);
     }

@@ -98,11 +98,11 @@ impl Scheduler {
     }
 }
 
-/// What became of a submitted request.
+/// The state of a request after its submission.
 pub(crate) enum Submission {
-    /// It is on the I/O list under this token.
+    /// The request is on the I/O list under this token.
     Pending(u64),
-    /// It has completed; no wait is necessary.
+    /// The request has completed; no wait is necessary.
     Done(i32),
     /// The request under this token has completed; the submitter runs its routine now.
     Call(u64, crate::scheduler::lists::io_list::CompletionRoutine, i32),

@@ -50,7 +50,7 @@ impl Governor {
         Governor { window: 0, budget: 0 }
     }
 
-    /// Adds to the budget what this much time allows.
+    /// Adds to the budget the share that it earns in this much time.
     fn earn(&mut self, elapsed: u64) {
         let earned = i64::try_from(elapsed / SPIN_SHARE).unwrap_or(i64::MAX);
         self.budget = self.budget.saturating_add(earned).min(SPIN_BUDGET_MAX_NS as i64);
@@ -73,7 +73,7 @@ impl Governor {
         if span < SPIN_LEAST_NS { 0 } else { span }
     }
 
-    /// Charges for a poll of this length. Returns what was charged.
+    /// Charges for a poll of this length. Returns the time that was charged.
     fn charge(&mut self, took: u64, found: bool) -> u64 {
         let cost = if found { took.saturating_sub(SPIN_FREE_NS) } else { took };
         self.budget = self.budget.saturating_sub_unsigned(cost);
@@ -81,7 +81,7 @@ impl Governor {
     }
 }
 
-/// The governor of one scheduler, with what it knows of the time. All times are in ticks.
+/// The governor of one scheduler, with the times that it needs. All times are in ticks.
 #[derive(Debug)]
 pub(super) struct Spin {
     governor: Governor,
@@ -93,7 +93,7 @@ pub(super) struct Spin {
     pub left: u64,
     /// Whether another thread has sent something in the present idle period.
     pub sent: bool,
-    /// Until when the budget has been earned.
+    /// The time until which the budget has been earned.
     earned: u64,
     /// When a peer was last known to run.
     peer_ran: u64,
@@ -137,7 +137,7 @@ impl Spin {
         self.governor.window = 0;
     }
 
-    /// Charges for a poll of so many nanoseconds. Returns what was charged.
+    /// Charges for a poll of so many nanoseconds. Returns the time that was charged.
     pub fn charge(&mut self, took: u64, found: bool) -> u64 {
         self.governor.charge(took, found)
     }

@@ -45,43 +45,45 @@ use crate::wait::{Ticket, Waiter};
 /// The scheduler. Its own fields are those that any thread may access.
 pub(crate) struct Scheduler {
     pub(super) me: Weak<Scheduler>,
-    /// Its number in the node; hidden schedulers follow the visible ones.
+    /// The scheduler's number in its node. Hidden schedulers are numbered after the visible ones.
     pub index: usize,
     pub options: SchedulerOptions,
     pub inbox: &'static Inbox,
     pub queue: WorkQueue,
     pub counters: Counters,
     pub waits: WaitTable,
-    /// What is on the I/O list, for views.
+    /// The requests that are on the I/O list, for views.
     pub pending: Arc<IoBoard>,
-    /// Its last events, if they are recorded.
+    /// The scheduler's last events, if they are recorded.
     pub ring: Option<&'static EventRing>,
-    /// How many requests it has taken from other schedulers. Written by the baton's holder.
+    /// How many requests this scheduler has taken from other schedulers. Written by the baton's
+    /// holder.
     pub(super) adopted: AtomicUsize,
-    /// How many requests have ended here. Written by the baton's holder.
+    /// How many requests have ended on this scheduler. Written by the baton's holder.
     pub(super) ended: AtomicUsize,
-    /// Its number among all schedulers of this process. A handle to a task finds it by this number.
+    /// The scheduler's number among all schedulers of this process. A handle to a task finds the
+    /// scheduler by this number.
     pub serial: u64,
     /// The number by which short locks know the holder of this scheduler's baton.
     holder_number: u32,
     /// Users that belong to this scheduler.
     pub users: AtomicUsize,
-    /// Whether it gets new requests. An offline scheduler carries out only the requests that it
-    /// has.
+    /// Whether this scheduler gets new requests. An offline scheduler carries out only the requests
+    /// that it has.
     pub online: AtomicBool,
     pub stop: AtomicBool,
     /// The hidden scheduler that runs the preemptive code of fiber workers.
     pub outside: OnceLock<Weak<Scheduler>>,
     pub peers: Arc<Peers>,
-    /// The number of the node it belongs to, once it belongs to one.
+    /// The number of the scheduler's node, once the scheduler belongs to one.
     pub node: OnceLock<u64>,
     /// The waiters of all workers by their numbers, for views.
     pub roster: ShortLock<BTreeMap<WorkerId, &'static Waiter>>,
     /// How the I/O driver describes itself.
     pub driver_text: String,
     pub(super) standby: &'static Waiter,
-    /// The kernel's number of its host thread: of the thread that was started first (the host of
-    /// fibers, or the standby), or of the carrier that hosts the scheduler now.
+    /// The kernel's number of the scheduler's host thread: of the thread that was started first
+    /// (the host of fibers, or the standby), or of the carrier that hosts the scheduler now.
     pub host_thread: AtomicU32,
     /// The waiter of the worker that has the baton. For its holder only; none before the first
     /// switch, while the standby has it.
@@ -91,7 +93,8 @@ pub(crate) struct Scheduler {
     /// Threads that have ended or are ending, to be joined.
     pub(super) graves: Lock<Vec<ThreadHandle>>,
     pub(super) busy: AtomicBool,
-    /// Whether its current worker sleeps because another thread does not release a short lock.
+    /// Whether the scheduler's current worker sleeps because another thread does not release a
+    /// short lock.
     pub(crate) stuck_on_short_lock: AtomicBool,
     /// Whether the present standstill at the hard limit of workers has been reported.
     pub(crate) standstill_told: AtomicBool,
@@ -186,7 +189,7 @@ pub(crate) struct Core {
     /// The time before which no worker is created, because the last attempt has failed; 0
     /// otherwise.
     pub create_again: u64,
-    /// What is measured while there are at least as many workers as the soft limit.
+    /// Measurements that are made while there are at least as many workers as the soft limit.
     pub standstill: Standstill,
     /// When the current quantum began; 0 if the current worker has not asked for it yet.
     pub quantum_began: u64,
@@ -194,7 +197,7 @@ pub(crate) struct Core {
     /// Preemptive places that have been granted to workers which have not run since.
     pub preemptive_granted: usize,
     /// Until when the idle loop stays awake for the next request of a user that holds a lock; 0 if
-    /// it does not.
+    /// it does not wait for such a request.
     pub holder_due: u64,
     /// The request that the current worker is about to wait for, taken from the work queue.
     pub awaited: Option<WorkRequest>,
@@ -225,7 +228,7 @@ thread_local! {
     pub(super) static WORKER: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
 }
 
-/// What is measured at a scheduler that has reached its soft limit of workers.
+/// Measurements at a scheduler that has reached its soft limit of workers.
 #[derive(Default)]
 pub(crate) struct Standstill {
     pub(super) progress: u64,
@@ -233,19 +236,19 @@ pub(crate) struct Standstill {
     pub(super) since: u64,
     /// When a worker was last created for an overdue request.
     pub(super) overdue: u64,
-    /// Whether it has been reported that the hard limit is reached.
+    /// Whether a message has reported that the hard limit is reached.
     pub(super) told: bool,
 }
 
-/// The queued requests that a scheduler must notify its peers of before it runs a worker. Either it
-/// was woken because of them, or no scheduler was.
+/// The queued requests that a scheduler must notify its peers of before it runs a worker. Either
+/// this scheduler was woken because of these requests, or no scheduler was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PeersUnnotified {
     /// None.
     Nothing,
-    /// Those in its own work queue.
+    /// The requests in the scheduler's own work queue.
     Own,
-    /// Those in any work queue.
+    /// The requests in any work queue.
     Any,
 }
 

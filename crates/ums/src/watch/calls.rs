@@ -135,8 +135,9 @@ pub(super) fn is_in_user_code() -> bool {
     HANDLER.get().is_some_and(|handler| handler.is_in_user_code())
 }
 
-/// Does for a worker of a scheduler what [`super::Watched::poked`] does for a watched thread.
-/// Called in the handler of a poke that interrupted user code.
+/// Makes a call again that a poke has interrupted, for a worker of a scheduler, as
+/// [`super::Watched::poked`] does for a watched thread. Called in the handler of a poke that
+/// interrupted user code.
 pub(super) fn poked(frame: &mut SignalFrame<'_>, seen: Option<BlockedCall>, ends: bool) {
     // If the thread may not leave its host, the call is left as it was interrupted. If it were made
     // here, inside the handler, pokes could interrupt it here again and again.
@@ -149,8 +150,9 @@ pub(super) fn poked(frame: &mut SignalFrame<'_>, seen: Option<BlockedCall>, ends
     call.is_over(frame, result);
 }
 
-/// As [`poked`], for a thread that was seen blocked in a page fault. The signal has ended the wait,
-/// and the thread will execute the instruction at `pc` again.
+/// Lets a worker that was seen blocked in a page fault leave its host for one instruction. Called
+/// in the handler of a poke, as [`poked`] is. The signal has ended the wait, and the thread will
+/// execute the instruction at `pc` again.
 pub(super) fn poked_in_fault(frame: &mut SignalFrame<'_>, pc: u64) {
     let Some(handler) = HANDLER.get() else { return };
     if hosted::is_next(frame, pc) && handler.step_out() {
@@ -195,7 +197,7 @@ fn run_by<R>(run: impl FnOnce(&mut dyn FnMut()), call: impl FnOnce() -> R) -> R 
 
 /// A function of the C library, looked up by name.
 struct Real {
-    /// Its name, which ends with a zero.
+    /// The function's name, which ends with a zero.
     name: &'static str,
     at: AtomicPtr<c_void>,
 }

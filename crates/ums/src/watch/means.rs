@@ -4,11 +4,11 @@
 /// How likely a call is to block, judged before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocks {
-    /// What the call waits for is available.
+    /// The call is unlikely to block, because the thing that it waits for is available.
     Unlikely,
     /// The call may or may not block.
     Unknown,
-    /// What the call waits for is not available.
+    /// The call will block, because the thing that it waits for is not available.
     Certain,
 }
 

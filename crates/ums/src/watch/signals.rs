@@ -69,7 +69,8 @@ fn this_process() -> i32 {
 }
 
 impl Poke {
-    /// Makes a poke that says in what the thread was seen blocked, if anything.
+    /// Makes a poke that contains the call or fault that the thread was seen blocked in, if there
+    /// is one.
     fn about(blocked: Option<Waits>) -> Poke {
         let (signal, code, value) = (libc::SIGTRAP, libc::SI_QUEUE, mark());
         let seen = blocked.and_then(|waits| waits.seen());

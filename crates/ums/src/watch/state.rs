@@ -128,7 +128,8 @@ impl StateFile {
         self.waits().is_some_and(|waits| waits.call == Some(libc::SYS_futex))
     }
 
-    /// Returns what a ring of perf records would say of the thread, with position 0.
+    /// Returns the state of the thread in the form in which a ring of perf records gives it, with
+    /// position 0.
     pub fn last(&self) -> Last {
         self.waits().map_or(Last::Runs, |waits| Last::Blocked(0, waits.call.is_some()))
     }
@@ -159,8 +160,8 @@ pub(crate) fn is_restarted(call: i64) -> bool {
     !ended.contains(&call)
 }
 
-/// Returns what a thread of this process waits in. Opens and closes the thread's file for this one
-/// look. Allocates nothing.
+/// Returns the call or fault that a thread of this process waits in. Opens and closes the thread's
+/// file for this one look, and allocates nothing.
 pub(crate) fn look_at(tid: i32) -> Option<Waits> {
     let mut text = [0_u8; 256];
     let n = read_of_task(tid, "syscall", &mut text)?;

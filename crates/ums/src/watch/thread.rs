@@ -81,7 +81,7 @@ pub trait PlaceOwner: Send + Sync {
     }
 }
 
-/// What a watched thread does while it owns no place. The thread itself calls these methods,
+/// The actions of a watched thread that owns no place. The thread itself calls these methods,
 /// perhaps in a signal handler, so they must not allocate, lock or panic.
 pub trait GateHandler: Sync {
     /// Tells the place's owner that the thread has lost its place and has just woken, and that it

@@ -155,11 +155,12 @@ fn fix_restart(frame: &mut SignalFrame<'_>) {
     }
 }
 
-/// Does nothing on other processors, so a call is restarted although it should end with `EINTR`.
+/// Does nothing, because this processor is not x86-64. So a call is restarted although it should
+/// end with `EINTR`.
 #[cfg(not(target_arch = "x86_64"))]
 fn fix_restart(_: &mut SignalFrame<'_>) {}
 
-/// Does with a SIGTRAP that is not sent for this crate what would have happened without this
+/// Handles a SIGTRAP that was not sent for this crate as it would have been handled without this
 /// handler.
 #[cold]
 fn pass_on(frame: &mut SignalFrame<'_>) {

@@ -142,8 +142,8 @@ extern "C-unwind" fn main(boot: *mut c_void) -> *mut c_void {
         None => ptr::null_mut(),
     }
 }
-/// What a worker thread runs next. `started` is set when the worker is saved; it is `None` if the
-/// creator was notified already.
+/// The context of a new worker thread, and the function that the thread runs. `started` is set when
+/// the worker is saved; it is `None` if the creator was notified already.
 struct Begun {
     context: *const Context,
     life: Life,

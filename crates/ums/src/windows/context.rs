@@ -1,4 +1,4 @@
-//! A worker context: what schedulers read and change of one worker thread.
+//! A worker context: the state of one worker thread that schedulers read and change.
 //!
 //! The states, and the thread or call that makes each step:
 //!

@@ -41,8 +41,8 @@ impl GateHandler for Context {
         if !self.is_suspended() {
             return false;
         }
-        // This is marked before others can run: from now on a resume sets the event that the worker
-        // waits for.
+        // The worker is marked as suspended before other threads can run: from now on a resume sets
+        // the event that the worker waits for.
         self.set_out();
         self.couple(Some(News::BlockedInTrap));
         signals::masked(|| {

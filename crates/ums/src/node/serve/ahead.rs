@@ -18,7 +18,7 @@ pub(super) struct Ahead {
     then: Then,
 }
 
-/// What the system answers after the bytes.
+/// The answer of the system after the bytes.
 #[derive(Clone, Copy, Default)]
 enum Then {
     /// Unknown: it must be asked.
@@ -33,7 +33,7 @@ enum Then {
 }
 
 impl Ahead {
-    /// Stores what a completed receive has returned.
+    /// Stores the bytes that a completed receive has returned.
     pub fn put(&mut self, result: i32, bytes: Vec<u8>) {
         self.then = match result {
             0 => Then::End,

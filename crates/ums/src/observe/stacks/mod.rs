@@ -32,7 +32,7 @@ use crate::wait::Waiter;
 pub struct WorkerStack {
     /// The worker, as views show it.
     pub worker: WorkerRow,
-    /// Its scheduler's name.
+    /// The name of the worker's scheduler.
     pub scheduler_name: String,
     /// The functions that it is in, the innermost first. Empty if they could not be read, because
     /// its thread did not answer or the worker kept running meanwhile.

@@ -38,9 +38,9 @@ pub struct TraceEvent {
     pub scheduler: usize,
     /// How many events the scheduler had recorded before this one.
     pub number: u64,
-    /// When it happened, in nanoseconds of the monotonic clock.
+    /// The time of the event, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
-    /// What happened.
+    /// The kind of the event.
     pub event: RingEvent,
     /// The worker's number.
     pub worker: u32,
@@ -51,9 +51,9 @@ pub struct TraceEvent {
 /// A file format for traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TraceFormat {
-    /// For chrome://tracing.
+    /// The format of chrome://tracing.
     Chrome,
-    /// For ui.perfetto.dev.
+    /// The format of ui.perfetto.dev.
     Perfetto,
 }
 
@@ -157,15 +157,15 @@ impl Node {
         self.record_trace_while(span, || true)
     }
 
-    /// As [`Node::record_trace`], but stops when `so` returns false.
+    /// Records as [`Node::record_trace`] does, but stops when `so` returns false.
     pub(crate) fn record_trace_while(&self, span: Duration, so: impl Fn() -> bool) -> Trace {
         let mut recorder = Recorder::new();
         recorder.skip(&self.inner);
         let end = clock::after(span);
         while clock::now() < end && so() {
             if is_worker() {
-                // If the request was cancelled, it cannot sleep any more; it gets what was recorded
-                // so far.
+                // If the request was cancelled, it cannot sleep any more. The caller gets the
+                // events that were recorded so far.
                 if sleep(READ_EVERY).is_err() {
                     break;
                 }

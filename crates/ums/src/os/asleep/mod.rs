@@ -27,8 +27,9 @@
 //! **Everything that a waker did before is visible** to a sleeper whose S5 finds false, because the
 //! swap of W3 releases and that of S5 acquires.
 //!
-//! The accesses need no order of their own beside the fences. An event that was set for a sleeper
-//! whose S3 found something ends a later S4 at once; the sleeper then looks once more than needed.
+//! Apart from the fences, the accesses need no order of their own. An event that was set for a
+//! sleeper whose S3 found something ends a later S4 at once; the sleeper then looks once more than
+//! needed.
 //!
 //! **Without the swap** ([`Asleep::must_ring`]). A waker that is stopped between W3 and W4 has
 //! taken the flag along: until it continues, the sleeper sleeps, and later wakers see false and
@@ -40,14 +41,14 @@
 //! was woken.
 //!
 //! **Many sleepers** ([`IdleMask`]). Several sleepers look at the same places. Each has a flag, and
-//! a waker takes the flag of one of them. The proof is the same for each sleeper. If its S2 comes
-//! after W2, its look finds what was put there. Otherwise W3 sees its flag, or that another waker
-//! or S5 has taken that since. So if W3 finds no flag, every sleeper that announces itself later
-//! finds what was put there. One fence serves two loads: a waker that calls [`Asleep::wake`] for
-//! one sleeper, and then takes another one's flag, has its W2 in `wake`.
+//! a waker takes the flag of one of them. The proof above applies to each sleeper. If its S2 comes
+//! after W2, its look finds the thing that W1 has put there. Otherwise W3 sees its flag, or that
+//! another waker or S5 has taken the flag since. So if W3 finds no flag, every sleeper that
+//! announces itself later finds the thing. One fence serves two loads: a waker that calls
+//! [`Asleep::wake`] for one sleeper, and then takes another one's flag, has its W2 in `wake`.
 //!
-//! Used by: wait/inbox, scheduler/peers, scheduler/alarm, the file helpers' mailbox, the
-//! watcher of a place and the watchdog. In assembly, a `context::Post` takes the waker's steps.
+//! These use the protocol: wait/inbox, scheduler/peers, scheduler/alarm, the file helpers' mailbox,
+//! the watcher of a place and the watchdog. In assembly, a `context::Post` takes the waker's steps.
 
 use std::sync::atomic::Ordering;
 
@@ -78,9 +79,9 @@ impl Asleep {
         fence(Ordering::SeqCst);
     }
 
-    /// Step S5. Returns true if a waker has woken the sleeper since the announcement; what that
-    /// waker did before is visible from here on. After false, the next waker finds the sleeper
-    /// awake.
+    /// Step S5. Returns true if a waker has woken the sleeper since the announcement; everything
+    /// that this waker did before is visible from here on. After false, the next waker finds the
+    /// sleeper awake.
     pub fn awake(&self) -> bool {
         !self.0.swap(false, Ordering::AcqRel)
     }
@@ -147,8 +148,8 @@ impl IdleMask {
         fence(Ordering::SeqCst);
     }
 
-    /// Step S5. Returns true if a waker has taken the bit since the announcement; what that waker
-    /// did before is visible from here on.
+    /// Step S5. Returns true if a waker has taken the bit since the announcement; everything that
+    /// this waker did before is visible from here on.
     pub fn withdraw(&self, index: usize) -> bool {
         let bit = 1 << (index % 64);
         self.0[index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0

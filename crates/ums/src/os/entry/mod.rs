@@ -1,10 +1,10 @@
 //! Entries into the library: whether a worker's thread is inside the library, and how its
 //! scheduler's baton is taken from it while it is outside.
 //!
-//! A worker that is *inside* may touch what only the baton's holder may touch. A worker that is
-//! *outside* runs application code and touches nothing of that. It keeps the baton meanwhile, but
-//! it may block in the kernel for long. Then a *taker*, which is one thread of the process, takes
-//! the baton from it, and the worker finds that out at its next entry.
+//! A worker that is *inside* may touch the data that only the baton's holder may touch. A worker
+//! that is *outside* runs application code and touches nothing of that. It keeps the baton
+//! meanwhile, but it may block in the kernel for long. Then a *taker*, which is one thread of the
+//! process, takes the baton from it, and the worker finds that out at its next entry.
 //!
 //! ```text
 //! HELD  | the worker has the baton
@@ -105,8 +105,9 @@ impl Entry {
         self.depth.store(self.depth.load(Relaxed) - 1, Release);
     }
 
-    /// Steps T1 to T4; `barrier` is T2. Returns true if the caller has taken the baton; then what
-    /// `may` found is still true. Only one thread of the process calls this.
+    /// Steps T1 to T4; `barrier` is T2. Returns true if the caller has taken the baton; the
+    /// condition that `may` has checked then still holds. Only one thread of the process calls
+    /// this.
     pub fn take(&self, barrier: impl FnOnce(), may: impl FnOnce() -> bool) -> bool {
         if self.word.compare_exchange(HELD, ASKED, AcqRel, Acquire).is_err() {
             return false;

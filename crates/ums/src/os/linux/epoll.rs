@@ -201,7 +201,7 @@ impl Epoll {
         }
     }
 
-    /// Tries an operation, and records what its result says about the readiness of its descriptor.
+    /// Tries an operation. From the result, records whether its descriptor may still be ready.
     fn attempt(watch: &mut Watch, op: &mut LiveOp<'_>) -> Tried {
         let tried = call::try_now(op);
         let drained = match tried {
@@ -214,7 +214,7 @@ impl Epoll {
         tried
     }
 
-    /// Makes the kernel report what the queues of `fd`, and `side` in addition, wait for.
+    /// Makes the kernel report when a side of `fd` whose queue has operations, or `side`, is ready.
     fn arm(&mut self, fd: RawFd, side: Option<Side>) -> Result<(), i32> {
         let epoll = self.epoll.as_raw_fd();
         let watch = self.watches.get_mut(&fd).expect("a watch is made before it is armed");

@@ -25,10 +25,10 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 /// A handler of signals.
 ///
 /// # Safety
-/// *Signal*: `handle` does only what is async-signal-safe. When it returns, the kernel restores
-/// what the frame then says: registers, signal mask and signal stack. If `handle` has changed any
-/// of these, it is sound that the thread continues with the changed values, on the kernel thread on
-/// which `handle` returns.
+/// *Signal*: `handle` does only async-signal-safe things. When it returns, the kernel restores
+/// registers, signal mask and signal stack from the frame as it is then. If `handle` has changed
+/// any of these, it is sound that the thread continues with the changed values, on the kernel
+/// thread on which `handle` returns.
 pub unsafe trait Handler {
     /// Whether `enter` saves `errno` before `handle` and restores it afterwards. It may be false
     /// only if `handle` itself does not change `errno`.

@@ -70,9 +70,9 @@ struct Raw {
 
 /// The registers and the stack of a thread at one moment.
 pub struct Sample {
-    /// Its registers; see [`registers`] for their order.
+    /// The thread's registers; see [`registers`] for their order.
     pub regs: [u64; REGS],
-    /// Its stack, from the stack pointer outward.
+    /// The thread's stack, from the stack pointer outward.
     pub stack: Vec<u8>,
 }
 

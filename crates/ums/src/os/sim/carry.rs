@@ -40,7 +40,7 @@ pub struct Carried(Lock<Option<Place>>);
 struct Home {
     world: Arc<World>,
     number: usize,
-    /// Its kernel thread id.
+    /// The kernel's id of the thread.
     thread: u32,
 }
 

@@ -61,10 +61,10 @@ const STEPS_MAX: u64 = 20_000_000;
 /// The failure of a world in which no thread will ever run again.
 const STUCK: &str = "no thread can run, and none waits for a time";
 
-/// What a thread of the world waits on.
+/// The thing that a thread of the world waits on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
-    /// Only a time.
+    /// The thread waits for a time only.
     Time,
     /// An event, by its address.
     Event(usize),
@@ -94,9 +94,9 @@ struct Member {
 
 struct State {
     plan: Plan,
-    /// Random sequences for which thread runs, when things happen, what goes wrong, and what the
-    /// story asks for. They are separate, so that with fewer faults the rest of a run changes
-    /// little.
+    /// Random sequences, which decide which thread runs, when things happen, and which faults
+    /// occur, and from which the story takes random numbers. They are separate, so that with fewer
+    /// faults the rest of a run changes little.
     which: Dice,
     when: Dice,
     luck: Dice,

@@ -128,8 +128,8 @@ impl Part {
         self.hangs_still(starved(self.child.id()))
     }
 
-    /// Does what `hangs` does for a suspect seed. `starved` is how long the part's threads have
-    /// waited for a processor so far.
+    /// Returns the seed that `hangs` suspects, if it counts as hanging. `starved` is how long the
+    /// part's threads have waited for a processor so far.
     fn hangs_still(&mut self, starved: Duration) -> Option<u64> {
         let (seed, _) = self.at?;
         let (late, before) = *self.late.get_or_insert((Instant::now(), starved));

@@ -46,7 +46,7 @@ pub fn run(seed: u64, faults: Faults, story: impl FnOnce() + Send + 'static) -> 
     run_plan(&Plan::new(seed, faults), story)
 }
 
-/// Does what [`run`] does, with a plan.
+/// Runs a story as [`run`] does, with a plan.
 pub fn run_plan(plan: &Plan, story: impl FnOnce() + Send + 'static) -> Ended {
     World::run(plan, story)
 }

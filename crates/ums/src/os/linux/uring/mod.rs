@@ -217,7 +217,8 @@ impl UringDriver {
         if !self.backlog.is_empty() || !self.push_now(&entry) {
             self.push_when_full(entry);
         }
-        // Counted only now: entering the kernel counts what is queued anew.
+        // The entry is counted only now, because entering the kernel sets the count of queued
+        // entries anew.
         self.queued += 1;
         self.notice_work();
     }

@@ -8,7 +8,7 @@ use fiber::StackRange;
 use crate::scheduler::Scheduler;
 use crate::wait::Waiter;
 
-/// What a signal handler on a worker's thread needs to find the worker.
+/// The data by which a signal handler on a worker's thread finds the worker.
 #[derive(Clone, Copy)]
 pub(super) struct Mine {
     pub scheduler: *const Scheduler,

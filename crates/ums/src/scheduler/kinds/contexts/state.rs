@@ -12,7 +12,7 @@ use crate::watch::{Pokes, StateFile};
 
 /// How a worker with its own context is made to run.
 pub(crate) struct Own {
-    /// Its context, which is part of its waiter.
+    /// The worker's context, which is part of its waiter.
     pub(super) context: *const Context,
     pub(super) thread: ThreadHandle,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Hosting {
     /// The block for which the host was last interrupted; `pokes` counts how often it was.
     pub(super) poked: AtomicU64,
     pub(super) pokes: Pokes,
-    /// In a simulated world, the host thread's membership, which contexts pass to each other.
+    /// The host thread's membership in a simulated world, which contexts pass to each other.
     pub(super) carried: Carried,
 }
 
