@@ -430,10 +430,10 @@ impl fmt::Write for LastWords {
 
 /// Reports to ThreadSanitizer about fibers, with the feature `tsan` only. The sanitizer treats a
 /// fiber as a thread with its own call stack and its own clock. The code that resumes a fiber
-/// reports a switch to the fiber right before, and a switch back to itself right after. So what one
-/// of them did before a switch happens before what the other does after it, as is true on one
-/// kernel thread. The sanitizer's handle of a fiber is destroyed once, while the fiber does not
-/// run.
+/// reports a switch to the fiber right before, and a switch back to itself right after. So
+/// everything that one of them did before a switch happens before everything that the other does
+/// after it, as is true on one kernel thread. The sanitizer's handle of a fiber is destroyed once,
+/// while the fiber does not run.
 #[cfg(feature = "tsan")]
 mod told {
     use std::ffi::{c_uint, c_void};

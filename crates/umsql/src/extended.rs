@@ -5,8 +5,8 @@
 //! cursor of the engine.
 //!
 //! The type of an expression may be known only from its first row. If the message after Describe is
-//! the Execute of the same portal, which is what all drivers send, the description is sent when
-//! that row is there. Otherwise the statement is run briefly with sample parameters.
+//! the Execute of the same portal, as with all drivers, the description is sent when the first row
+//! is there. Otherwise the statement is run briefly with sample parameters.
 
 use std::sync::Arc;
 

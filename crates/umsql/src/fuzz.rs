@@ -119,7 +119,7 @@ fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     [&[tag][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
 }
 
-/// Cuts what a session sent into messages.
+/// Cuts the bytes that a session sent into messages.
 fn answers(mut bytes: &[u8]) -> Vec<Answer> {
     let mut all = Vec::new();
     while let [tag, a, b, c, d, rest @ ..] = bytes {

@@ -1,8 +1,8 @@
 //! I/O requests with completion routines, and the waits for I/O of all other modules.
 //!
 //! A *blocking-style* call borrows its buffers. The worker's stack stays as it is until the
-//! completion has been reaped, so what is on the stack, and what it borrows, stays valid. If the
-//! deadline passes or the work request is cancelled, the call asks the kernel to cancel the
+//! completion has been reaped, so the data on the stack, and the data that it borrows, stays valid.
+//! If the deadline passes or the work request is cancelled, the call asks the kernel to cancel the
 //! operation, and still waits for its completion.
 //!
 //! A *request with a routine* owns its buffers. The routine runs on the stack of any worker that

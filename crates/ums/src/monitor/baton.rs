@@ -82,8 +82,7 @@ impl MonitoredNode {
         }
         if by_default {
             if progress(s) != mark.0 {
-                // The worker has yielded, so the figures of its thread may belong to another
-                // worker.
+                // The worker has yielded: the figures may be another worker's.
                 return None;
             }
             report.sentence = sentence::of_stall(&report, s, waits.as_ref());
@@ -157,7 +156,7 @@ impl Report {
     }
 }
 
-/// Returns the condition, if there is one. There is one in two cases: the monitor looked in time
+/// Returns the condition, if there is one. There are two cases. Either the monitor looked in time,
 /// and has seen no progress for long enough; or a very long time has passed, and the monitor was
 /// late for most of it.
 fn condition(s: &Scheduler, slow: &Slow, age: u64, options: &Options) -> Option<Condition> {

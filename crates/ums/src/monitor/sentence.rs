@@ -5,8 +5,8 @@
 //! in app::parse (main.rs:12). Call ums::yield_now() in such code, or hand it to ums::go_preemptive
 //! ```
 //!
-//! The message says what is wrong, in which function, and what to do. A report contains much more;
-//! it is for programs that have asked for reports (`text.rs`).
+//! The message says what is wrong, in which function, and what to do. A report contains much more.
+//! Reports are for programs that have asked for them (`text.rs`).
 
 use std::sync::atomic::Ordering;
 

@@ -8,7 +8,7 @@
 //! worker may have had no chance to run either. So the time by which looks were late does not count
 //! as age. It is added up separately, and reported.
 //!
-//! The code in this file does not depend on what the mark consists of.
+//! The code in this file does not depend on the parts of the mark.
 
 use std::time::Duration;
 

@@ -186,7 +186,7 @@ fn is_the_systems(address: usize) -> bool {
     of.iter().any(|start| file.starts_with(start))
 }
 
-/// Returns every loaded object, with what is needed to unwind through its code.
+/// Returns every loaded object, with the data that is needed to unwind through its code.
 fn loaded_objects() -> Vec<Module<Vec<u8>>> {
     let mut modules: Vec<Module<Vec<u8>>> = Vec::new();
     // SAFETY: Loaded: `each` has the required signature, and is passed the vector above.

@@ -10,7 +10,7 @@
 //!
 //! If a mark has not changed between two looks, the scheduler made no progress in between, however
 //! late the second look was. But if the monitor is late, or stops in the middle of a look, the
-//! workers may have got no processor either. So that time is not counted against them (see
+//! workers may have got no processor either. So that time is not counted against the workers (see
 //! [`Slow`]).
 
 use std::sync::Arc;

@@ -242,10 +242,10 @@ impl<S: AsRawFd> Socket<S> {
     /// Tries the write, and waits only if there is no room. There nearly always is room; then this
     /// is one cheap system call, and the worker keeps running.
     ///
-    /// A datagram is never left to a ring. A ring that must wait repeats the send with what the
-    /// first attempt left of the buffer, and a Unix datagram socket that finds its receiver's queue
-    /// full has consumed the whole buffer by then: an empty datagram would be sent (seen with Linux
-    /// 6.18).
+    /// A datagram is never left to a ring. If a send must wait, a ring repeats it with the part of
+    /// the buffer that the first attempt has left. A Unix datagram socket that finds its receiver's
+    /// queue full has consumed the whole buffer by then, so an empty datagram would be sent (seen
+    /// with Linux 6.18).
     fn write(&self, mut op: LiveOp<'_>) -> io::Result<usize> {
         yield_if_due();
         let mut deadline = None;

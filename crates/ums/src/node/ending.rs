@@ -38,9 +38,9 @@ impl Node {
             busy() == 0 && moved() == before
         };
         let deadline = clock::after(grace);
-        // Accepted requests are finished. So the node closes its queues in three steps: first it
-        // accepts nothing more from outside; then, when nothing is left that could wait for I/O,
-        // nothing more from completion routines; and then nothing at all.
+        // Accepted requests are finished. So the node closes its queues in three steps. First it
+        // refuses requests from outside. When no request is left that could wait for I/O, it
+        // refuses those of completion routines, too. In the end it refuses all requests.
         for callers in [Caller::Routine, Caller::Request] {
             all.iter().for_each(|scheduler| scheduler.queue.open_to(callers));
             let left = deadline.saturating_sub(clock::now());

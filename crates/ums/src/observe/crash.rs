@@ -1,15 +1,16 @@
 //! Crash reports: if the process dies of a signal, the last events of each scheduler are written to
 //! stderr.
 //!
-//! It also covers a panic that ends the process, because that calls `abort`. The handler reads the
+//! A panic that ends the process is covered, too, because it calls `abort`. The handler reads the
 //! event rings, which are never freed, formats into its own frame and writes. After that, the
 //! signal has the effect that it would have without the handler.
 //!
 //! The process may be dying because its thread-local data cannot be read: a worker with its own
-//! context changes the register that they are found by. A fault in the handler would end the
-//! process without a word, so until everything is written the handler touches none of them, `errno`
-//! included: it reads the processor's counter, and makes its system calls by rustix, which has no
-//! `errno`. Passing the signal on may touch them, in the C library and in the earlier handler.
+//! context changes the register by which thread-locals are found. A fault in the handler would end
+//! the process without a message. So until everything is written the handler touches no
+//! thread-local, `errno` included: it reads the processor's counter, and makes its system calls by
+//! rustix, which has no `errno`. Passing the signal on may touch thread-locals, in the C library
+//! and in the earlier handler.
 //!
 //! Named invariant **Signal**: the handler only reads atomics, formats into its own frame and calls
 //! functions that POSIX allows in a signal handler. It leaves `errno` alone, and changes nothing of
@@ -53,7 +54,7 @@ struct Death;
 // SAFETY: Signal: the handler reads atomics, formats into its own frame and writes. It leaves the
 // signal's frame unchanged.
 unsafe impl Handler for Death {
-    /// It leaves `errno` alone, which may be impossible to read.
+    /// The handler does not touch `errno`, which may be impossible to read.
     const KEEPS_ERRNO: bool = false;
 
     fn handle(frame: &mut SignalFrame<'_>) {

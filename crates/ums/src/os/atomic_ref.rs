@@ -5,10 +5,10 @@
 //! thread notices that by a word in the object.
 //!
 //! Named invariant **Type Stable**: an [`AtomicRef`] holds null or a pointer that was made from a
-//! `&'static T`, and returns that reference. A store releases and a load acquires: what the storing
-//! thread did to the object before, such as making it, is visible to the thread that follows the
-//! reference. A caller cannot choose a weaker ordering, because the type promises a valid `&'static
-//! T` to safe code. On x86-64 both are plain moves.
+//! `&'static T`, and returns that reference. A store releases and a load acquires: every change
+//! that the storing thread made to the object before, such as making it, is visible to the thread
+//! that follows the reference. A caller cannot choose a weaker ordering, because the type promises
+//! a valid `&'static T` to safe code. On x86-64 both are plain moves.
 //!
 //! An [`AtomicMarkedRef`] is a reference and a mark in one word. The mark is the lowest bit.
 //!

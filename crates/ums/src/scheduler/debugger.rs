@@ -25,8 +25,9 @@ use crate::wait::{WAITERS, Waiter};
 /// Number of built-in reasons.
 const REASONS: usize = BUILT_IN_NAMES.len();
 
-/// Where a debugger finds what it shows. Offsets are in bytes from the beginning of a waiter,
-/// except `inbox_number`, which counts from the beginning of what `home` points at.
+/// Where a debugger finds the data that it shows. Offsets are in bytes from the beginning of a
+/// waiter, except `inbox_number`, which counts from the beginning of the inbox that `home` points
+/// at.
 #[repr(C)]
 pub struct Descriptor {
     magic: [u8; 8],

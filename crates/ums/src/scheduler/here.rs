@@ -34,7 +34,7 @@ impl Here {
 /// worker gets it again before this returns.
 ///
 /// An operation of several steps keeps the returned value until its last step. Without the value,
-/// the baton may be taken between two steps, and what was found before may have changed.
+/// the baton may be taken between two steps, and data that was read before may have changed.
 #[inline]
 pub(crate) fn here() -> Option<Here> {
     let inside = Inside::enter()?;

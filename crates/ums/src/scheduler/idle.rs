@@ -2,8 +2,8 @@
 //! something happens, in one system call.
 //!
 //! A worker that finds nothing to run first polls (`spin`), if another scheduler of the node may be
-//! about to send something. A scheduler that polls is awake to others: what they push costs them no
-//! system call, and none is needed, because the protocols below begin after the poll.
+//! about to send something. A scheduler that polls is awake to others: a push costs them no system
+//! call, and none is needed, because the protocols below begin after the poll.
 //!
 //! Then it sleeps in the I/O driver's wait, with the next timer as the timeout. Two protocols
 //! ensure that nothing is missed before the sleep begins: that of os/asleep for pushes onto the
@@ -105,16 +105,16 @@ impl Scheduler {
     /// poll that was asked for, the bit is set, so that busy peers pass their requests on.
     ///
     /// In a poll that was asked for, other threads of this processor may run in between, because
-    /// one of them may be about to send what a worker waits for. An adaptive poll does not yield
-    /// the processor: it is so short that others can wait, and a thread that has yielded gets the
-    /// processor back later than one that has slept.
+    /// one of them may be about to send the data that a worker waits for. An adaptive poll does not
+    /// yield the processor: it is so short that others can wait, and a thread that has yielded gets
+    /// the processor back later than one that has slept.
     #[cold]
     fn spin(&self, announced: &mut bool) -> bool {
         let (span, charged) = self.with(|core| core.spin_for(self));
         if span == 0 {
             return false;
         }
-        // Requests that were submitted in a batch may be what a peer waits for.
+        // A peer may be waiting for the requests that were submitted in a batch.
         let mut found = self.with(|core| core.poll_driver(true)) || self.has_news();
         let (loads, most) = if charged { (LOADS_NS, PREEMPTED_NS) } else { (0, u64::MAX) };
         let (mut last, mut polled, mut late_at) = (clock::ticks(), 0, loads);
@@ -199,7 +199,8 @@ impl Scheduler {
             // inbox: it takes the bit, fences and reads the flag; here the flag was set first.)
             return !self.steal() && self.peers.is_idle(self.index);
         }
-        // This scheduler is offline or has no free worker: an idle peer may take what is queued.
+        // This scheduler is offline or has no free worker: an idle peer may take the queued
+        // requests.
         self.tell_peers();
         true
     }

@@ -2,9 +2,9 @@
 //!
 //! The *baton* of a scheduler is the right to touch its lists. Its holder is the scheduler's
 //! *current worker*. While no worker can run the idle loop, the *standby* holds the baton: a thread
-//! or stack that carries out no requests. [`Scheduler`] contains what any thread may access (inbox,
-//! work queue, counters). [`Core`] contains what only the baton's holder accesses, so it is plain
-//! data without locks or atomics.
+//! or stack that carries out no requests. [`Scheduler`] contains the data that any thread may
+//! access (inbox, work queue, counters). [`Core`] contains the data that only the baton's holder
+//! accesses, so `Core` is plain data without locks or atomics.
 //!
 //! ```text
 //!     outside                         the current worker
@@ -18,8 +18,8 @@
 //!
 //! * `turn` handles what has happened (I/O, timers, inbox) and chooses what runs next, for all
 //!   kinds of workers alike.
-//! * `switch` passes the baton on; `kinds` has what depends on the kind of the workers: threads,
-//!   fibers, threads with their own context.
+//! * `switch` passes the baton on; `kinds` has the code that depends on the kind of the workers:
+//!   threads, fibers, threads with their own context.
 //! * `idle` sleeps, steals requests and ends workers that have long been idle; `host` creates
 //!   workers and runs their main loop.
 //! * `preempt` lets a worker leave its scheduler and rejoin it; `blocks` takes the baton from a

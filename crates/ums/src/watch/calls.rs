@@ -9,16 +9,17 @@
 //!
 //! In a thread that is not watched, each function looks at two thread-locals and calls the C
 //! library's own function. In thread workers of a scheduler that detects blocking, a call that is
-//! certain to block goes preemptive. In workers with their own context, a call that may block does
-//! (`detect_here`).
+//! certain to block goes preemptive. In workers with their own context, even a call that may block
+//! goes preemptive (`detect_here`).
 //!
 //! There is one table of the functions ([`crate::blocking_calls`]), for Rust programs and for the C
 //! library of this crate. `pthread_exit` or the cancellation of a thread may leave a call by
 //! unwinding. So no frame between the program's call and the C library's function has a destructor
 //! that must run.
 //!
-//! Not covered: what the C library calls inside itself (`fgetc`, `getaddrinfo`, `system`), and
-//! system calls that a program makes without the C library. Those need one of the other mechanisms.
+//! Two kinds of calls are not covered: those that the C library makes inside itself (`fgetc`,
+//! `getaddrinfo`, `system`), and system calls that a program makes without the C library. Those
+//! need one of the other mechanisms.
 //!
 //! Named invariants. **Loaded**: the function that `dlsym` finds after ours under the same name is
 //! the C library's, and has the same type. **Contract**: pointers are the caller's, and are passed

@@ -14,8 +14,8 @@
 //!   stack of the thread that is hosted there, and finds that thread by a thread-local. If that
 //!   thread is in user code, it stops; otherwise the request waits until the thread's next switch.
 //!   A thread that stops moves to its own kernel thread, even inside the handler. So that the
-//!   handler can return there, what the handler's frame restores (signal mask, alternate stack) is
-//!   changed to that kernel thread's own.
+//!   handler can return there, the signal mask and the alternate stack that the handler's frame
+//!   restores are changed to those of that kernel thread.
 //!
 //! * *An undeclared call.* The host's kernel thread blocks in a system call. A thread that detects
 //!   this pokes the host (`signals.rs`). The handler of the poke finds the interrupted call in its

@@ -10,12 +10,12 @@
 //!   the call. Making the call on another kernel thread does what the kernel was about to do on
 //!   this one.
 //! * *The call has ended with `EINTR`.* The frame has the arguments, but the number is lost. If the
-//!   instruction before the `syscall` is `mov eax, number`, it gives the number. Otherwise (one
-//!   `syscall` instruction may serve several calls) the call is taken to be the one that the thread
-//!   was seen blocked in just before, if instruction, stack pointer and all six arguments are the
-//!   same. The call is identified in this way only if it waits and does nothing else, because no
-//!   other call takes the same arguments. A call that moves data is not: `read` and `write` may
-//!   well have the same arguments.
+//!   instruction before the `syscall` is `mov eax, number`, that instruction gives the number.
+//!   Otherwise (one `syscall` instruction may serve several calls) the call is taken to be the one
+//!   that the thread was seen blocked in just before, if instruction, stack pointer and all six
+//!   arguments are the same. The call is identified in this way only if it waits and does nothing
+//!   else, because no other call takes the same arguments. A call that moves data is not: `read`
+//!   and `write` may well have the same arguments.
 //!
 //! Every other interrupted call is left as the kernel has left it. The library does not interrupt a
 //! call that is not on the list. Such a call holds up its host. If no signal can interrupt it, its

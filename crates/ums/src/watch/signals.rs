@@ -1,8 +1,9 @@
 //! SIGTRAP and the signal mask of the calling kernel thread: sending a poke, and blocking,
 //! swallowing and inspecting signals. The handler is in `trap.rs`.
 //!
-//! A *poke* is a SIGTRAP that this library sends to a thread. It makes the thread check itself: was
-//! it asked to stop, and is it blocked in a call or fault that must move off its host?
+//! A *poke* is a SIGTRAP that this library sends to a thread. The poke makes the thread check two
+//! things: whether it was asked to stop, and whether it is blocked in a call or fault that must
+//! move off its host.
 //!
 //! Named invariants **Plain Call** and **Plain Data**: see ARCHITECTURE.md.
 

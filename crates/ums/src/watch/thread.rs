@@ -111,10 +111,10 @@ pub trait GateHandler: Sync {
     /// keeps its place.
     fn leave_host(&self, _blocks: bool) {}
 
-    /// Returns whether the thread may leave its host here. It may not in a signal handler of the
-    /// application, for two reasons: the frames of that handler may be on the host's alternate
-    /// signal stack, which the host's next handler would overwrite; and the host would keep that
-    /// handler's signal mask.
+    /// Returns whether the thread may leave its host here. It must not leave inside a signal
+    /// handler of the application, for two reasons. The frames of that handler may be on the host's
+    /// alternate signal stack, which the host's next handler would overwrite. And the host would
+    /// keep that handler's signal mask.
     fn may_leave_host(&self) -> bool {
         true
     }

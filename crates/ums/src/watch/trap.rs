@@ -60,9 +60,9 @@ pub(crate) fn install() {
 struct Trap;
 
 // SAFETY: Signal: no allocation and no lock, as the file's header says. The frame is changed in
-// four ways: a call that was interrupted has its result, or ends with `EINTR`; the trap flag is set
-// for one instruction; and where `handle` returns on another kernel thread, mask and signal stack
-// are that thread's.
+// four ways. A call that was interrupted gets its result, or ends with `EINTR`. The trap flag is
+// set for one instruction. If `handle` returns on another kernel thread, the frame gets that
+// thread's signal mask and signal stack.
 unsafe impl Handler for Trap {
     fn handle(frame: &mut SignalFrame<'_>) {
         on_trap(frame);

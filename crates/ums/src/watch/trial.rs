@@ -169,7 +169,7 @@ fn be_watched<R>(
     place.vacate(me);
     me.abandon();
     me.give_back();
-    // Uses `calls`, so that the folder's dependence on interposed calls is part of what is tried.
+    // Uses `calls`, so that the trial covers the folder's dependence on interposed calls.
     debug_assert!(!calls::is_watched());
     result.map(drop)
 }

@@ -1,5 +1,6 @@
-//! The methods that the block watch calls on a worker of this layer: they put it on its list when
-//! it has woken, stop it when it is suspended, and move it to its own kernel thread.
+//! The methods that the block watch calls on a worker of this layer: they put the worker on its
+//! list when it has woken, stop the worker when it is suspended, and move it to its own kernel
+//! thread.
 
 use super::context::{Context, OUT};
 use super::executor::News;

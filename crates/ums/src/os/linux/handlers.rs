@@ -5,10 +5,10 @@
 //! ```
 //!
 //! A [`SignalFrame`] has the arguments that the kernel passed to the handler. `enter` makes it of
-//! them, so it is safe to read and change it, and to pass it on. It has no references into that
-//! memory, only pointers: the C library's `ucontext_t` is larger than the kernel's, so its end
-//! overlaps other data, such as the `siginfo_t`. Each access is to one field that the kernel has
-//! written.
+//! them, so it is safe to read and change it, and to pass it on. A `SignalFrame` has no references
+//! into that memory, only pointers: the C library's `ucontext_t` is larger than the kernel's, so
+//! its end overlaps other data, such as the `siginfo_t`. Each access is to one field that the
+//! kernel has written.
 //!
 //! Named invariant **Signal**: every action of a [`Handler`] is async-signal-safe. `enter` saves
 //! and restores `errno`, unless the handler says that it does not change `errno`.

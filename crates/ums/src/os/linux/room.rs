@@ -2,9 +2,9 @@
 //!
 //! A worker needs memory, address space, mappings and perhaps a thread ([`Cost`]). The remaining
 //! amount of each is read once, when a node is built ([`Left::read`]). Workers may use a share of
-//! it: half of the memory, because a stack that is used more deeply than usual takes more memory;
-//! and three quarters of each other resource, because running out of those only makes the system
-//! refuse a request. The smallest result is the limit ([`Room::for_workers`]).
+//! that amount: half of the memory, because a stack that is used more deeply than usual takes more
+//! memory; and three quarters of each other resource, because when one of those runs out, the
+//! system only refuses a request. The smallest result is the limit ([`Room::for_workers`]).
 //!
 //! What this file does not do: it reserves nothing. If another node or process uses up the resource
 //! later, the creation of a worker fails.

@@ -6,8 +6,8 @@
 //! whose descriptors are ready.
 //!
 //! The cost grows with the length of the list, as that of `poll(2)` does. So this driver is for
-//! systems that deny everything else, for comparison, and as the simplest description of what a
-//! driver does.
+//! systems that deny everything else, for comparison, and as the simplest description of a driver's
+//! work.
 //!
 //! The driver keeps the rule *One Completion* (see `os/driver`). On each side of a descriptor,
 //! operations are carried out in the order of arrival.

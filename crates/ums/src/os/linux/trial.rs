@@ -1,4 +1,5 @@
-//! Attempts to find out what only the kernel can answer: whether perf events and guard pages work.
+//! Attempts that answer two questions which only the kernel can answer: whether perf events and
+//! guard pages work.
 //!
 //! Each function makes one attempt, undoes it, and returns the kernel's answer. Afterwards nothing
 //! is enabled, mapped or open.

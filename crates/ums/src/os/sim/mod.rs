@@ -310,8 +310,8 @@ impl State {
         self.luck.below(10_000) < cases && self.is_wild()
     }
 
-    /// First delivers what is due on the network; then makes the threads runnable whose descriptors
-    /// are ready.
+    /// First delivers the data that is due on the network; then makes the threads runnable whose
+    /// descriptors are ready.
     fn look_at_descriptors(&mut self) {
         let is_wild = self.is_wild();
         let State { net, when, luck, plan, now, .. } = self;

@@ -1,5 +1,5 @@
 //! Undeclared blocks: a worker that blocks in the kernel without having gone preemptive loses the
-//! baton. The rest of the scheduler uses only what is listed here:
+//! baton. The rest of the scheduler uses only the functions that are listed here:
 //!
 //! ```text
 //!   called by       what

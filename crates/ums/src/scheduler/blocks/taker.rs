@@ -18,17 +18,17 @@
 //! ```
 //!
 //! There is no gate: until its next entry the worker is an ordinary thread that runs beside its
-//! scheduler, like a preemptive worker. Meanwhile it touches nothing of the library, because that
-//! takes an entry. The end of its request is an entry, too.
+//! scheduler, like a preemptive worker. Meanwhile it touches nothing of the library, because
+//! touching the library takes an entry. The end of its request is an entry, too.
 //!
 //! The baton is taken whether or not other workers could run at that moment. Timers, I/O and
 //! messages come later, and the blocked worker is the one that would look for them. If the limit of
 //! preemptive workers has been reached, the baton is not taken.
 //!
 //! A worker that has lost the baton waits at its next entry until it is chosen. It may hold a lock
-//! of the application meanwhile: other workers that need the lock block, and lose the baton in
-//! turn. A completion routine that needs the lock runs in a turn, and there the baton cannot be
-//! taken. So a routine must not take a lock that a worker holds over a call into the library.
+//! of the application meanwhile: other workers that need the lock block, and lose the baton, too. A
+//! completion routine that needs the lock runs inside a turn, where the baton cannot be taken. So a
+//! routine must not take a lock that a worker holds over a call into the library.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

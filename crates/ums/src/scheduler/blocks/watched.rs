@@ -22,9 +22,9 @@
 //! *User code* is all code except accesses to the lists (in [`Scheduler::with`]), completion
 //! routines, code between the beginning and the end of a wait, and code that holds a short lock; a
 //! worker that is not Running or that is parked is not in user code either. The worker records all
-//! this anyway, so detection costs the switch path nothing. The watcher reads the records while the
-//! worker is blocked, when everything that the worker did before is visible. A block outside user
-//! code is left alone: it is short, or it is that of the idle loop.
+//! this for other purposes, so detection costs the switch path nothing. The watcher reads the
+//! records while the worker is blocked, when everything that the worker did before is visible. A
+//! block outside user code is left alone, because it is short, or is the sleep of the idle loop.
 //!
 //! *Workers with their own context* are hosted by one kernel thread at a time. If that thread is
 //! seen blocked, it is interrupted by a signal (a *poke*, `watch/hosted.rs`). The handler runs in

@@ -42,8 +42,8 @@
 //! allowed to run without the baton (`lent.rs`). The scheduler is not taken from a carrier during
 //! the short waits that allocators have: those for the lock of the address space.
 //!
-//! Named invariant **Held**: what a thread's signal handler looks at lives until the thread ends,
-//! because the thread has an `Arc` of the scheduler.
+//! Named invariant **Held**: the data that a thread's signal handler reads lives until the thread
+//! ends, because the thread has an `Arc` of the scheduler.
 
 #![allow(unsafe_code)]
 

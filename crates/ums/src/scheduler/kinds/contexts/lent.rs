@@ -4,8 +4,8 @@
 //! Such a worker was interrupted at an arbitrary place when it blocked. So it may hold a lock that
 //! the scheduler's own code needs, such as the allocator's or one that a completion routine takes.
 //! While the scheduler waits for that lock it chooses no worker, so the lock would never be
-//! released. The watchdog notices that wait, and *lends* the right to run to the workers that have
-//! returned and wait to be chosen (`watch/lending.rs` has the protocol).
+//! released. The watchdog notices that the scheduler waits, and *lends* the right to run to the
+//! workers that have returned and wait to be chosen (`watch/lending.rs` has the protocol).
 //!
 //! ```text
 //!   worker W                                 scheduler                         watchdog
@@ -20,9 +20,9 @@
 //!
 //! A *lent* worker has no scheduler, like a preemptive one. Its first entry into the library
 //! (`scheduler::here`) ends the lending, and so does the end of its request. An entry from a signal
-//! handler of the application does not, because the handler would continue with the signal mask and
-//! the alternate stack of another thread. An interposed call does not either: it is made in place,
-//! because its caller may hold the lock.
+//! handler of the application does not end the lending, because the handler would continue with the
+//! signal mask and the alternate stack of another thread. An interposed call does not end it
+//! either: the call is made in place, because its caller may hold the lock.
 //!
 //! A worker is lent only in its request's own code, because the library's code around that needs
 //! the baton. A worker that is interrupted inside the library (`os/entry`) does not leave its

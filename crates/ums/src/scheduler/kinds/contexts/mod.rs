@@ -5,7 +5,7 @@
 //! * `switching` creates contexts, switches between them, and lets workers leave and rejoin.
 //! * `host` is about the kernel thread that workers run on. If undeclared blocks are detected,
 //!   several threads take turns at hosting: `carrier`.
-//! * `calls` has what block watch calls on a worker's thread.
+//! * `calls` has the functions that block watch calls on a worker's thread.
 //! * `lent` allows workers that may hold a lock which the scheduler needs to run without the baton.
 //! * `mine` stores for each thread which worker it is, so that signal handlers can find it.
 

@@ -193,8 +193,9 @@ impl Scheduler {
             }
             // SAFETY: One Place: `live` returns when the worker was retired, and retiring it
             // releases its context. The creating thread waits for the post. The library keeps
-            // nothing over a switch that depends on the kernel thread, except what the header of
-            // this file names; docs/worker-kinds.md lists what applications must not keep.
+            // nothing over a switch that depends on the kernel thread, except the state that the
+            // header of this file names; docs/worker-kinds.md lists the state that applications
+            // must not keep.
             match unsafe { context.detach(&waiter.event.post(), || scheduler.live(id, waiter)) } {
                 Ok(()) => {
                     entry::enter_by(None);
