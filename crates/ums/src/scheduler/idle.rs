@@ -114,7 +114,7 @@ impl Scheduler {
         if span == 0 {
             return false;
         }
-        // A peer may be waiting for the requests that were submitted in a batch.
+        // A peer may wait for the effect of requests that were submitted in a batch.
         let mut found = self.with(|core| core.poll_driver(true)) || self.has_news();
         let (loads, most) = if charged { (LOADS_NS, PREEMPTED_NS) } else { (0, u64::MAX) };
         let (mut last, mut polled, mut late_at) = (clock::ticks(), 0, loads);
