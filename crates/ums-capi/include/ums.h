@@ -475,17 +475,17 @@ int ums_go_preemptive(const char *reason, ums_function function, void *arg, void
 int ums_mutex_new(struct ums_mutex **mutex);
 
 /**
- * Frees it. NULL is allowed. -EBUSY: it is locked.
+ * Frees a mutex. NULL is allowed. -EBUSY: the mutex is locked.
  */
 int ums_mutex_free(struct ums_mutex *mutex);
 
 /**
- * Locks it, waiting for at most this long. -EDEADLK: the caller has locked it already.
+ * Locks a mutex, waiting for at most this long. -EDEADLK: the caller has locked it already.
  */
 int ums_mutex_lock(struct ums_mutex *mutex, uint64_t timeout_ns);
 
 /**
- * Unlocks it. -EPERM: the caller has not locked it.
+ * Unlocks a mutex. -EPERM: the caller has not locked it.
  */
 int ums_mutex_unlock(struct ums_mutex *mutex);
 
@@ -495,7 +495,7 @@ int ums_mutex_unlock(struct ums_mutex *mutex);
 int ums_condvar_new(struct ums_condvar **condvar);
 
 /**
- * Frees it. NULL is allowed. -EBUSY: it has waiters.
+ * Frees a condition variable. NULL is allowed. -EBUSY: the condition variable has waiters.
  */
 int ums_condvar_free(struct ums_condvar *condvar);
 
@@ -523,17 +523,17 @@ int ums_condvar_notify_all(struct ums_condvar *condvar);
 int ums_event_new(bool manual, bool is_set, struct ums_event **event);
 
 /**
- * Frees it. NULL is allowed. -EBUSY: it has waiters.
+ * Frees an event. NULL is allowed. -EBUSY: the event has waiters.
  */
 int ums_event_free(struct ums_event *event);
 
 /**
- * Sets it.
+ * Sets an event.
  */
 int ums_event_set(struct ums_event *event);
 
 /**
- * Resets it. Returns 1 if it was set, 0 if it was not.
+ * Resets an event. Returns 1 if it was set, 0 if it was not.
  */
 int ums_event_reset(struct ums_event *event);
 
@@ -553,7 +553,7 @@ int ums_event_wait(struct ums_event *event, uint64_t timeout_ns);
 int ums_semaphore_new(size_t permits, struct ums_semaphore **semaphore);
 
 /**
- * Frees it. NULL is allowed. -EBUSY: it has waiters.
+ * Frees a semaphore. NULL is allowed. -EBUSY: the semaphore has waiters.
  */
 int ums_semaphore_free(struct ums_semaphore *semaphore);
 
@@ -587,7 +587,7 @@ int ums_submit_read(int fd,
                     struct ums_pending **pending);
 
 /**
- * As ums_submit_read, but writes the bytes of the buffer.
+ * Submits a write of the buffer's bytes. Otherwise as ums_submit_read.
  */
 int ums_submit_write(int fd,
                      const void *buffer,
@@ -598,8 +598,8 @@ int ums_submit_write(int fd,
                      struct ums_pending **pending);
 
 /**
- * As ums_submit_read, into several buffers one after another. The array may be freed; the buffers
- * must stay.
+ * Submits a read into several buffers, one after another. The array may be freed; the buffers must
+ * stay. Otherwise as ums_submit_read.
  */
 int ums_submit_readv(int fd,
                      const struct iovec *iov,
@@ -610,8 +610,8 @@ int ums_submit_readv(int fd,
                      struct ums_pending **pending);
 
 /**
- * As ums_submit_write, from several buffers one after another. The array may be freed; the buffers
- * must stay.
+ * Submits a write from several buffers, one after another. The array may be freed; the buffers must
+ * stay. Otherwise as ums_submit_write.
  */
 int ums_submit_writev(int fd,
                       const struct iovec *iov,
@@ -622,8 +622,8 @@ int ums_submit_writev(int fd,
                       struct ums_pending **pending);
 
 /**
- * As ums_submit_read, but completes when everything that was written to the file is on the disk;
- * with `metadata` also the file's metadata.
+ * Submits a sync, which completes when everything that was written to the file is on the disk; with
+ * `metadata` also the file's metadata. Otherwise as ums_submit_read.
  */
 int ums_submit_sync(int fd,
                     bool metadata,
@@ -632,12 +632,13 @@ int ums_submit_sync(int fd,
                     struct ums_pending **pending);
 
 /**
- * As ums_submit_read, for one connection. The result is its descriptor, in non-blocking mode.
+ * Submits an accept of one connection. The result is the connection's descriptor, in non-blocking
+ * mode. Otherwise as ums_submit_read.
  */
 int ums_submit_accept(int fd, ums_routine routine, void *arg, struct ums_pending **pending);
 
 /**
- * As ums_submit_read, to connect a socket. The address is copied.
+ * Submits a connect of a socket. The address is copied. Otherwise as ums_submit_read.
  */
 int ums_submit_connect(int fd,
                        const struct sockaddr *addr,

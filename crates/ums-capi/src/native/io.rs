@@ -218,7 +218,7 @@ pub unsafe extern "C" fn ums_submit_read(
     submit(fd, what, (routine, arg), pending)
 }
 
-/// As ums_submit_read, but writes the bytes of the buffer.
+/// Submits a write of the buffer's bytes. Otherwise as ums_submit_read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_write(
     fd: Descriptor,
@@ -234,8 +234,8 @@ pub unsafe extern "C" fn ums_submit_write(
     submit(fd, what, (routine, arg), pending)
 }
 
-/// As ums_submit_read, into several buffers one after another. The array may be freed; the buffers
-/// must stay.
+/// Submits a read into several buffers, one after another. The array may be freed; the buffers must
+/// stay. Otherwise as ums_submit_read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_readv(
     fd: Descriptor,
@@ -251,8 +251,8 @@ pub unsafe extern "C" fn ums_submit_readv(
     submit(fd, what, (routine, arg), pending)
 }
 
-/// As ums_submit_write, from several buffers one after another. The array may be freed; the buffers
-/// must stay.
+/// Submits a write from several buffers, one after another. The array may be freed; the buffers must
+/// stay. Otherwise as ums_submit_write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_writev(
     fd: Descriptor,
@@ -268,8 +268,8 @@ pub unsafe extern "C" fn ums_submit_writev(
     submit(fd, what, (routine, arg), pending)
 }
 
-/// As ums_submit_read, but completes when everything that was written to the file is on the disk;
-/// with `metadata` also the file's metadata.
+/// Submits a sync, which completes when everything that was written to the file is on the disk; with
+/// `metadata` also the file's metadata. Otherwise as ums_submit_read.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_submit_sync(
     fd: Descriptor,
@@ -281,7 +281,8 @@ pub extern "C" fn ums_submit_sync(
     submit(fd, Ok(What::Sync { metadata }), (routine, arg), pending)
 }
 
-/// As ums_submit_read, for one connection. The result is its descriptor, in non-blocking mode.
+/// Submits an accept of one connection. The result is the connection's descriptor, in non-blocking
+/// mode. Otherwise as ums_submit_read.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_submit_accept(
     fd: Descriptor,
@@ -292,7 +293,7 @@ pub extern "C" fn ums_submit_accept(
     submit(fd, Ok(What::Accept), (routine, arg), pending)
 }
 
-/// As ums_submit_read, to connect a socket. The address is copied.
+/// Submits a connect of a socket. The address is copied. Otherwise as ums_submit_read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_connect(
     fd: Descriptor,

@@ -64,13 +64,13 @@ pub extern "C" fn ums_mutex_new(mutex: Out<'_, Handle<ums_mutex>>) -> c_int {
     guard(|| give(mutex, RawMutex::new()))
 }
 
-/// Frees it. NULL is allowed. -EBUSY: it is locked.
+/// Frees a mutex. NULL is allowed. -EBUSY: the mutex is locked.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_mutex_free(mutex: Handle<ums_mutex>) -> c_int {
     free(mutex, |mutex| !mutex.is_locked())
 }
 
-/// Locks it, waiting for at most this long. -EDEADLK: the caller has locked it already.
+/// Locks a mutex, waiting for at most this long. -EDEADLK: the caller has locked it already.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_mutex_lock(mutex: Handle<ums_mutex>, timeout_ns: u64) -> c_int {
     guard(|| {
@@ -89,7 +89,7 @@ pub extern "C" fn ums_mutex_lock(mutex: Handle<ums_mutex>, timeout_ns: u64) -> c
     })
 }
 
-/// Unlocks it. -EPERM: the caller has not locked it.
+/// Unlocks a mutex. -EPERM: the caller has not locked it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_mutex_unlock(mutex: Handle<ums_mutex>) -> c_int {
     guard(|| {
@@ -111,7 +111,7 @@ pub extern "C" fn ums_condvar_new(condvar: Out<'_, Handle<ums_condvar>>) -> c_in
     guard(|| give(condvar, Lock::default()))
 }
 
-/// Frees it. NULL is allowed. -EBUSY: it has waiters.
+/// Frees a condition variable. NULL is allowed. -EBUSY: the condition variable has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_condvar_free(condvar: Handle<ums_condvar>) -> c_int {
     free(condvar, |_| true)
@@ -196,13 +196,13 @@ pub extern "C" fn ums_event_new(
     })
 }
 
-/// Frees it. NULL is allowed. -EBUSY: it has waiters.
+/// Frees an event. NULL is allowed. -EBUSY: the event has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_free(event: Handle<ums_event>) -> c_int {
     free(event, |_| true)
 }
 
-/// Sets it.
+/// Sets an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_set(event: Handle<ums_event>) -> c_int {
     guard(|| {
@@ -211,7 +211,7 @@ pub extern "C" fn ums_event_set(event: Handle<ums_event>) -> c_int {
     })
 }
 
-/// Resets it. Returns 1 if it was set, 0 if it was not.
+/// Resets an event. Returns 1 if it was set, 0 if it was not.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_reset(event: Handle<ums_event>) -> c_int {
     guard(|| Ok(object::get(event)?.reset().into()))
@@ -244,7 +244,7 @@ pub extern "C" fn ums_semaphore_new(
     })
 }
 
-/// Frees it. NULL is allowed. -EBUSY: it has waiters.
+/// Frees a semaphore. NULL is allowed. -EBUSY: the semaphore has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_free(semaphore: Handle<ums_semaphore>) -> c_int {
     free(semaphore, |_| true)
