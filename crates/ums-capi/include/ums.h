@@ -610,8 +610,8 @@ int ums_submit_readv(int fd,
                      struct ums_pending **pending);
 
 /**
- * Submits a write from several buffers, one after another. The array may be freed; the buffers must
- * stay. Otherwise as ums_submit_write.
+ * Submits a write from several buffers, one after another. The array may be freed; the buffers
+ * must stay. Otherwise as ums_submit_write.
  */
 int ums_submit_writev(int fd,
                       const struct iovec *iov,
@@ -622,8 +622,8 @@ int ums_submit_writev(int fd,
                       struct ums_pending **pending);
 
 /**
- * Submits a sync, which completes when everything that was written to the file is on the disk; with
- * `metadata` also the file's metadata. Otherwise as ums_submit_read.
+ * Submits a sync, which completes when everything that was written to the file is on the disk;
+ * with `metadata` also the file's metadata. Otherwise as ums_submit_read.
  */
 int ums_submit_sync(int fd,
                     bool metadata,
@@ -632,8 +632,8 @@ int ums_submit_sync(int fd,
                     struct ums_pending **pending);
 
 /**
- * Submits an accept of one connection. The result is the connection's descriptor, in non-blocking
- * mode. Otherwise as ums_submit_read.
+ * Submits an accept of one connection. The result is the connection's descriptor, in
+ * non-blocking mode. Otherwise as ums_submit_read.
  */
 int ums_submit_accept(int fd, ums_routine routine, void *arg, struct ums_pending **pending);
 

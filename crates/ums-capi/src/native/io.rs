@@ -251,8 +251,8 @@ pub unsafe extern "C" fn ums_submit_readv(
     submit(fd, what, (routine, arg), pending)
 }
 
-/// Submits a write from several buffers, one after another. The array may be freed; the buffers must
-/// stay. Otherwise as ums_submit_write.
+/// Submits a write from several buffers, one after another. The array may be freed; the buffers
+/// must stay. Otherwise as ums_submit_write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_writev(
     fd: Descriptor,
@@ -268,8 +268,8 @@ pub unsafe extern "C" fn ums_submit_writev(
     submit(fd, what, (routine, arg), pending)
 }
 
-/// Submits a sync, which completes when everything that was written to the file is on the disk; with
-/// `metadata` also the file's metadata. Otherwise as ums_submit_read.
+/// Submits a sync, which completes when everything that was written to the file is on the disk;
+/// with `metadata` also the file's metadata. Otherwise as ums_submit_read.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_submit_sync(
     fd: Descriptor,
@@ -281,8 +281,8 @@ pub extern "C" fn ums_submit_sync(
     submit(fd, Ok(What::Sync { metadata }), (routine, arg), pending)
 }
 
-/// Submits an accept of one connection. The result is the connection's descriptor, in non-blocking
-/// mode. Otherwise as ums_submit_read.
+/// Submits an accept of one connection. The result is the connection's descriptor, in
+/// non-blocking mode. Otherwise as ums_submit_read.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_submit_accept(
     fd: Descriptor,
