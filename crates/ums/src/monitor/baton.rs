@@ -41,12 +41,8 @@ impl MonitoredNode {
             slow.clear(mark, beat.now);
             return None;
         }
-        // Work on a hidden scheduler may take any time, unless other work waits there.
-        if !s.options.visible && !has_ready_work(s) {
-            return None;
-        }
         let thread = s.baton_thread();
-        if options.by_default && !holds_something_up(s)
+        if harms_nothing(s, options.by_default)
             || !slow.is_measured(lasted, options.stall.min(options.starved), thread)
         {
             return None;
@@ -100,6 +96,12 @@ impl MonitoredNode {
             slow.stack = Some((stack, lasted));
         }
     }
+}
+
+/// Returns whether a worker of this scheduler may keep the processor for any time. Work on a hidden
+/// scheduler may, unless other work waits there.
+fn harms_nothing(s: &Scheduler, by_default: bool) -> bool {
+    !s.options.visible && !has_ready_work(s) || by_default && !holds_something_up(s)
 }
 
 fn cancel_request(s: &Scheduler, report: &mut Report) {
