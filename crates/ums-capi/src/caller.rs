@@ -117,7 +117,7 @@ impl SizedOut<'_> {
     }
 }
 
-/// A value that C may read: NULL, or a `T` that may be read during the call.
+/// A value that a C caller passes by pointer: NULL, or a `T` that may be read during the call.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct In<'a, T>(*const T, PhantomData<&'a T>);

@@ -9,7 +9,7 @@ use crate::scheduler::work_queue::Caller;
 
 impl Scheduler {
     /// Queues a request here. If this scheduler sleeps, wakes it; otherwise wakes an idle
-    /// scheduler, if there is one that may take the request (rule 3).
+    /// scheduler, if there is one that may take the request (rule 3 of ARCHITECTURE.md).
     pub(crate) fn enqueue(
         &self,
         request: WorkRequest,

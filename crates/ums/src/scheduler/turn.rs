@@ -158,7 +158,7 @@ impl Scheduler {
     }
 
     /// Runs application code in the middle of a turn. The current worker may have begun a wait
-    /// already, so this code must not wait (rule 9).
+    /// already, so this code must not wait (rule 9 of ARCHITECTURE.md).
     pub(super) fn in_a_turn(&self, call: impl FnOnce()) {
         // If the code submits an I/O request that completes immediately, the routine of that
         // request runs inside it, and this function is entered again.

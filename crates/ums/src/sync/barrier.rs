@@ -1,9 +1,9 @@
 //! The barrier: a given number of callers wait for each other, then all continue.
 //!
 //! The last caller to arrive is the leader; it releases the others and does not wait. The barrier
-//! can then be used again. A waiter whose deadline passes leaves, and no longer counts. If its
-//! round was completed while it was leaving, its wait succeeds: the round counts every ticket in
-//! the queue.
+//! can then be used again. A waiter whose deadline passes, or whose request is cancelled, leaves
+//! and no longer counts. If the leader comes before it has left, its wait succeeds, because the
+//! leader has counted it.
 
 use std::fmt;
 use std::time::{Duration, Instant};

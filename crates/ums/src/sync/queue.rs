@@ -8,7 +8,7 @@
 //! A ticket in the queue may be *stale*: its wait has failed and its waiter is about to remove it.
 //! Stale tickets are harmless, because their claim fails, and every function here skips them.
 //!
-//! The queue itself makes no waiter run: it returns the claims (rule 15).
+//! The queue itself makes no waiter run: it returns the claims (rule 15 of ARCHITECTURE.md).
 
 use std::collections::VecDeque;
 

@@ -184,10 +184,12 @@ fn begin(boot: *mut Boot) -> Option<Begun> {
     Some(Begun { context: address, life, started: None })
 }
 
-/// Ends, as an ordinary thread, a thread that cannot have its own context.
+/// Ends the watch of a thread that cannot have its own context, gives up the hold that the thread
+/// has on its context, and reports the error to the creator. The thread then ends as an ordinary
+/// one.
 ///
 /// # Safety
-/// Handed Over: the creator holds the context and waits for `started`.
+/// Handed Over: the creator has a hold on the context, and waits for `started`.
 unsafe fn refused(context: &Context, started: &Started, error: i32) {
     context::set_current(ptr::null());
     let watched = context.watched();

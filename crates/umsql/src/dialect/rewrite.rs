@@ -319,8 +319,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         Some((len, types::by_name(&name)))
     }
 
-    /// Replaces a call of `pg_get_indexdef` by a query for the definition, because a function of
-    /// SQLite cannot run queries.
+    /// Replaces a call of `pg_get_indexdef` by a subquery for the definition. It is not an SQL
+    /// function, because the functions that this crate registers have no connection for a query.
     fn index_definition(&mut self) -> bool {
         let Some(close) = self.closing(self.at + 1) else { return false };
         let arguments = &self.tokens[self.at + 2..close];

@@ -32,7 +32,7 @@ pub(crate) struct IoBoard {
 struct Place {
     /// 0 if the place is empty.
     token: AtomicU64,
-    /// The number of the operation, then the descriptor.
+    /// The operation's number in the upper 32 bits, the descriptor in the lower 32 bits.
     what: AtomicU64,
     offset: AtomicU64,
     since: AtomicU64,

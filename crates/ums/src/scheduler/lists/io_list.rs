@@ -2,9 +2,9 @@
 //!
 //! A request is a slot with a *token*; the driver gets only the token. When the driver reports that
 //! the operation of a token is done, the request leaves the list **first**. Then its completion is
-//! returned to the caller, which acts on it: lists never call the scheduler (rule 15). The driver
-//! finds completions in a ring, so a look costs the number of completed requests, not of
-//! outstanding ones.
+//! returned to the caller, which acts on it: lists never call the scheduler (rule 15 of
+//! ARCHITECTURE.md). The driver finds completions in a ring, so a look costs the number of completed
+//! requests, not of outstanding ones.
 //!
 //! Tokens contain a generation, so a late cancellation of a request that has ended finds nothing.
 
@@ -72,7 +72,8 @@ impl IoList {
     /// Takes the result of a completed request, for the worker that waited for it.
     ///
     /// # Panics
-    /// Panics if the request is still outstanding: its worker must not run before (rule 10).
+    /// Panics if the request is still outstanding: its worker must not run before (rule 10 of
+    /// ARCHITECTURE.md).
     pub fn take_result(&mut self, token: u64) -> IoResult {
         let at = self.find(token).expect("the result of an I/O request is taken once");
         let slot = self.slots.remove(at);

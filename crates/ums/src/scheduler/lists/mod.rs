@@ -1,5 +1,5 @@
 //! The lists of a scheduler. Lists *return* workers and tickets; they never call the scheduler
-//! (rule 15).
+//! (rule 15 of ARCHITECTURE.md).
 //!
 //! The worker list, the runnable list and the waiter list contain workers. A worker is on at most
 //! one of them (One List), so it has one pair of links, and [`ListEnds`] is just the two ends.

@@ -84,9 +84,9 @@ fn first_of_new_ids() -> RequestId {
 pub(crate) struct RequestState {
     pub id: RequestId,
     pub user: UserId,
-    /// Whether the request must not wait for a worker (rule 7), because its user holds a resource
-    /// that others wait for, or because a worker waits for the request's end. Once true it stays
-    /// true.
+    /// Whether the request must not wait for a worker (rule 7 of ARCHITECTURE.md), because its user
+    /// holds a resource that others wait for, or because a worker waits for the request's end. Once
+    /// true it stays true.
     urgent: AtomicBool,
     /// One flag for all tasks of a scope; if it is true, all of them are urgent.
     pub with_scope: Option<Arc<AtomicBool>>,

@@ -26,7 +26,7 @@
 /// A line of things that are ready, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Line {
-    /// Requests of users that hold a resource (rule 7).
+    /// Requests of users that hold a resource (rule 7 of ARCHITECTURE.md).
     Urgent,
     /// Workers whose wait has ended.
     Signalled,
