@@ -1,6 +1,7 @@
 //! A memory barrier on all threads of the process at once (`membarrier`). With it, the frequent
 //! side of a protocol needs no barrier, because the rare side executes one for both.
 
+use std::io::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
@@ -34,13 +35,27 @@ pub fn light() {
     }
 }
 
-/// Makes every thread of the process, including the caller, execute a barrier. Only for systems
-/// that do not refuse it.
+/// Makes every thread of the process, including the caller, execute a barrier. On systems that
+/// refuse that, only the caller executes one, and so does the frequent side.
+///
+/// Aborts the process if the system refuses the barrier now and has not done so before, because a
+/// filter of system calls was installed since: the frequent side relies on it.
 pub fn on_all_threads() {
     fence(Ordering::SeqCst);
-    if cfg!(not(loom)) && is_refused().is_none() {
-        // After the registration this call cannot fail.
-        let _ = membarrier(MembarrierCommand::PrivateExpedited);
+    if cfg!(not(loom)) && is_refused().is_none() && !everywhere() {
+        // The kernel may have been short of memory. A forked child may have to register again.
+        let _ = membarrier(MembarrierCommand::RegisterPrivateExpedited);
+        if !everywhere() {
+            let text = "ums: the system call membarrier fails, and did not when the first \
+                        scheduler was made. Allow it in filters of system calls, or install them \
+                        before that. Aborting\n";
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            std::process::abort();
+        }
     }
     fence(Ordering::SeqCst);
+}
+
+fn everywhere() -> bool {
+    membarrier(MembarrierCommand::PrivateExpedited).is_ok()
 }
