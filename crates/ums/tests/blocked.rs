@@ -172,6 +172,26 @@ fn a_request_that_ends_or_panics_after_its_block_ends_as_any_other() {
     end(node);
 }
 
+#[test]
+fn a_request_has_ended_before_its_taken_worker_has_the_baton_again() {
+    let _turn = turn();
+    if !can_take_over() {
+        return;
+    }
+    let _watch = Watchdog::start("the end of a taken request".into());
+    let node = node(1);
+    let (mut reads, mut writes) = std::io::pipe().unwrap();
+    let taken = start(&node, 0, move || reads.read_exact(&mut [0]).unwrap());
+    eventually("it was taken", || counters(&node).preemptive == 1);
+    let computing = Computing::on(&node);
+    writes.write_all(b"x").unwrap();
+    eventually("it has ended, although another worker has the baton", || taken.is_finished());
+    assert_eq!(counters(&node).preemptive, 1);
+    computing.end();
+    taken.join().unwrap();
+    end(node);
+}
+
 struct Waits;
 
 impl Drop for Waits {

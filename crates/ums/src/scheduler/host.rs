@@ -209,10 +209,16 @@ impl Scheduler {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own
             // code.
-            let fine = self.run_request_code(waiter, || request.run());
+            let fine = self.run_request_code(waiter, || {
+                request.run();
+                // A request ends at once, also if its worker has lost the baton meanwhile.
+                if !request.state().is_alone() {
+                    joiner = request.end();
+                }
+            });
             add(&self.counters.panics, u64::from(!fine));
-            // Here, where this worker has the baton again (`ALONE` in request/state).
-            if fine {
+            // Here the worker has the baton again. Ends no request twice.
+            if fine && joiner.is_none() {
                 joiner = request.end();
             }
             waiter.record.spans.end_request();

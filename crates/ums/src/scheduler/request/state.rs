@@ -215,6 +215,12 @@ impl RequestState {
         }
     }
 
+    /// Returns whether the request must end while its worker has the baton (`ALONE`).
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.alone().is_some()
+    }
+
     /// Returns the word if only the calling thread may change it now (`ALONE`).
     #[inline]
     fn alone(&self) -> Option<u32> {
