@@ -36,6 +36,8 @@ const GUARD: usize = 16 * 1024;
 /// Number of stacks in the first slab. Each further slab has twice as many as the one before,
 /// within the two limits below.
 const SLAB_STACKS_FIRST: usize = 64;
+/// The same for stacks of threads, which are larger.
+const SLAB_THREAD_STACKS_FIRST: usize = 8;
 const SLAB_STACKS_MAX: usize = 4096;
 const SLAB_BYTES_MAX: usize = 1 << 30;
 
@@ -213,7 +215,9 @@ impl StackPool {
             return place;
         }
         let stride = self.geometry.stride();
-        let wanted = SLAB_STACKS_FIRST << self.slabs.len().min(16);
+        let is_for_threads = self.signal > 0;
+        let first = if is_for_threads { SLAB_THREAD_STACKS_FIRST } else { SLAB_STACKS_FIRST };
+        let wanted = first << self.slabs.len().min(16);
         let count = wanted.min(SLAB_STACKS_MAX).min(SLAB_BYTES_MAX / stride).max(1);
         self.slabs.push(Slab::reserve(self.geometry, self.signal, count)?);
         self.carve_newest().expect("a slab has at least one stack")

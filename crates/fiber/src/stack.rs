@@ -35,7 +35,7 @@ use crate::sys;
 /// Bytes of the header: one cache line.
 pub(crate) const HEADER: usize = 64;
 /// The number of different colours, and the bytes between two of them: one cache line. Together
-/// they take half a page.
+/// they take a quarter of a page.
 const COLOURS: usize = 16;
 const COLOUR_STEP: usize = 64;
 /// Bytes above the first frame, at most.

@@ -330,12 +330,16 @@ pub(crate) fn signal_stack_size() -> usize {
     (SIGNAL_STACK + kernel_needs.max(libc::MINSIGSTKSZ)).next_multiple_of(page_size())
 }
 
-/// Makes `len` bytes at this address the signal stack of the calling thread.
+/// Makes `len` bytes at this address the signal stack of the calling thread, unless it has one: a
+/// sanitizer has given it its own, and unmaps what it finds at the thread's end.
 ///
 /// # Safety
 ///
 /// No other code uses the memory until the thread has ended.
 pub(crate) unsafe fn use_signal_stack(at: usize, len: usize) {
+    if signal_stack().ss_flags & libc::SS_DISABLE == 0 {
+        return;
+    }
     let at = ptr::with_exposed_provenance_mut(at);
     // SAFETY: Contract.
     unsafe { set_signal_stack(libc::stack_t { ss_sp: at, ss_flags: 0, ss_size: len }) };

@@ -73,12 +73,14 @@ pub(crate) struct SchedulerOptions {
 impl SchedulerOptions {
     /// Returns a pool of stacks for workers of this kind.
     pub(super) fn stacks(&self) -> StackPool {
+        // Beside the end of a thread, a page fault at the start of the next one is cheap.
+        let is_thread = self.kind.is_thread();
         let config = fiber::StackConfig {
             size: self.stack_size,
-            precommit: self.precommit,
-            keep_warm: crate::os::limits::WARM_STACKS,
+            precommit: self.precommit && !is_thread,
+            keep_warm: if is_thread { 0 } else { crate::os::limits::WARM_STACKS },
         };
-        match self.kind.is_thread() {
+        match is_thread {
             true => StackPool::for_threads(config),
             false => StackPool::new(config),
         }

@@ -34,6 +34,8 @@ impl Scheduler {
         // A worker thread that panicked outside every request has said so already.
         let stacks = graves.into_iter().filter_map(|thread| thread.join().ok()?);
         self.take_stacks_back(stacks.collect());
+        // A user that outlives the node keeps its schedulers, but not their stacks.
+        drop(self.with(|core| core.stacks.take()));
         self.with(|core| self.publish(core));
         // The thread that opened a ring must close it (rule 1 of ARCHITECTURE.md). That is this
         // thread, but the last owner of this scheduler may be on any other. So the driver is
