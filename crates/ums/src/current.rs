@@ -35,6 +35,15 @@ pub(crate) fn waiter() -> &'static Waiter {
     here().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter())
 }
 
+/// Called before an operation takes a short lock under which it may begin a wait. A worker that was
+/// allowed to run without the baton rejoins its scheduler here, and not under the lock, which the
+/// worker that has the baton may need meanwhile. The caller keeps the returned value until it has
+/// the lock.
+#[inline]
+pub(crate) fn before_short_lock() -> Option<Here> {
+    here()
+}
+
 /// A caller that may wait. It cannot lose its scheduler's baton before it parks.
 pub(crate) struct AboutToWait {
     waiter: &'static Waiter,

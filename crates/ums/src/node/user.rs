@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::current::{begin, park, ready, waiter};
+use crate::current::{before_short_lock, begin, park, ready, waiter};
 use crate::node::placement::Placement;
 use crate::node::{HiddenScheduler, Node, NodeInner};
 use crate::os::clock::{self, NEVER};
@@ -439,6 +439,7 @@ impl UserLock {
     }
 
     fn lock(&self) -> ShortGuard<'_, LockState> {
+        let _settled = before_short_lock();
         self.state.lock()
     }
 }

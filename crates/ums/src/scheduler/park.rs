@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use super::switch::WayOut;
-use super::{Core, PeersUnnotified, Scheduler, Timed};
+use super::{Core, PeersUnnotified, Scheduler, Timed, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::threads::point;
-use crate::record::counters::add;
+use crate::record::counters::{add, set};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::record::report;
@@ -151,6 +151,9 @@ impl Scheduler {
                 return None;
             }
             add(&row.switches, 1);
+            // The search for deadlocks begins with these two.
+            set(&self.counters.waiting, core.workers.waiting());
+            set(&self.counters.runnable, core.workers.runnable());
             if self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
                 self.publish(core);
             }
@@ -166,11 +169,13 @@ impl Scheduler {
     /// preference. Costs only loads.
     #[inline]
     fn only_workers_are_ready(&self, core: &mut Core) -> bool {
-        self.quiet(core)
+        // The look at the driver comes last, because the driver counts looks.
+        core.workers.yielded.is_empty()
             && self.queue.len() == 0
             && core.awaited.is_none()
             && !core.fairness.goes_by_age()
             && self.peers_unnotified.get() == PeersUnnotified::Nothing
+            && self.quiet(core)
     }
 
     /// Does the scheduler's work on the current worker, which is not Running any more, until a
@@ -198,6 +203,10 @@ impl Scheduler {
             // The state was written by the thread that chose or retired this worker, before it
             // handed over the baton or set this worker's event.
             if waiter.is(State::Running) || waiter.is(State::Retired) {
+                if waiter.is(State::Retired) && self.options.kind.is_thread() {
+                    // A retired thread has no baton, and subscribers of spans may use channels.
+                    set_here(None);
+                }
                 waiter.record.spans.go_on();
                 return;
             }

@@ -80,7 +80,9 @@ impl Barrier {
     }
 
     fn wait_within(&self, patience: Patience) -> Result<BarrierWaitResult, WaitError> {
+        let settled = current::before_short_lock();
         let mut round = self.round.lock();
+        drop(settled);
         if round.came + 1 >= self.waiters {
             round.came = 0;
             let batch: Batch = round.queue.grant_all();

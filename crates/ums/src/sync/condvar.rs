@@ -140,7 +140,9 @@ impl Condvar {
         guard: &mut MutexGuard<'_, T>,
         patience: Patience,
     ) -> Result<(), WaitError> {
+        let settled = current::before_short_lock();
         let mut queue = self.queue.lock();
+        drop(settled);
         let ticket = current::begin(patience.what(WaitReason::CONDVAR, self));
         queue.push(ticket, ());
         drop(queue);

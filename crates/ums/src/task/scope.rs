@@ -70,7 +70,9 @@ impl ScopeCount {
 
     /// Begins the wait; returns `None` if all tasks have ended.
     fn begin_to_wait(&self) -> Option<Ticket> {
+        let settled = current::before_short_lock();
         let mut waiter = self.waiter.lock();
+        drop(settled);
         if self.running.load(Ordering::Acquire) > 0 {
             let what = What::new(WaitReason::JOIN).uncancellable();
             *waiter = Some(current::must_wait().begin(what));

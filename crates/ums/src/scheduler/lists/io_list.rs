@@ -3,8 +3,8 @@
 //! A request is a slot with a *token*; the driver gets only the token. When the driver reports that
 //! the operation of a token is done, the request leaves the list **first**. Then its completion is
 //! returned to the caller, which acts on it: lists never call the scheduler (rule 15 of
-//! ARCHITECTURE.md). The driver finds completions in a ring, so a look costs the number of completed
-//! requests, not of outstanding ones.
+//! ARCHITECTURE.md). The driver finds completions in a ring, so a look costs the number of
+//! completed requests, not of outstanding ones.
 //!
 //! Tokens contain a generation, so a late cancellation of a request that has ended finds nothing.
 

@@ -13,9 +13,9 @@
 //! first request was queued earlier is served first, so together they are one row. A request of the
 //! stale lane was queued before all of the own lane. Joined children leave the own lane from its
 //! young end, so old requests may stay there while a thousand younger ones pass. Any thread may
-//! queue a request, and an idle scheduler can take requests from another whose worker does not yield
-//! (rule 3), from each lane. The number of requests can be read without the lock, so an empty queue
-//! costs a turn a few loads.
+//! queue a request, and an idle scheduler can take requests from another whose worker does not
+//! yield (rule 3), from each lane. The number of requests can be read without the lock, so an empty
+//! queue costs a turn a few loads.
 //!
 //! A request that is bound to its scheduler is never in the own lane, because peers take what is
 //! there.

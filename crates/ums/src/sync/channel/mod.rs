@@ -95,6 +95,14 @@ struct Channel<T> {
     receivers: AtomicUsize,
 }
 
+impl<T> Channel<T> {
+    #[inline]
+    fn lock(&self) -> ShortGuard<'_, State<T>> {
+        let _settled = current::before_short_lock();
+        self.state.lock()
+    }
+}
+
 /// The channel, behind its short lock. A receiver waits only while the buffer is empty and no
 /// sender waits; a sender waits only while the buffer is full and no receiver waits.
 #[repr(C)]
@@ -181,7 +189,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// [`TrySendError`] with the value if the buffer is full or all receivers are gone.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        let mut state = self.channel.state.lock();
+        let mut state = self.channel.lock();
         let peer = state.put(value)?;
         unlock_and_ready(&mut state, peer);
         Ok(())
@@ -206,7 +214,7 @@ impl<T> Sender<T> {
 
     /// Returns how many values were in the buffer at some moment during the call.
     pub fn len(&self) -> usize {
-        self.channel.state.lock().buffer.len()
+        self.channel.lock().buffer.len()
     }
 
     /// Returns whether the buffer was empty at some moment during the call.
@@ -219,7 +227,7 @@ impl<T> Sender<T> {
         // Declared before the guard, so dropped after it. If the wait is refused by a panic, the
         // lock is released before the value is dropped, whose destructor may use the channel.
         let mut slot = Slot::new(None);
-        let mut state = self.channel.state.lock();
+        let mut state = self.channel.lock();
         match state.put(value) {
             Ok(peer) => {
                 unlock_and_ready(&mut state, peer);
@@ -260,7 +268,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`TryRecvError`] if there is no value now.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        let mut state = self.channel.state.lock();
+        let mut state = self.channel.lock();
         let (value, peer) = state.take()?;
         unlock_and_ready(&mut state, peer);
         Ok(value)
@@ -296,7 +304,7 @@ impl<T> Receiver<T> {
 
     /// Returns how many values were in the buffer at some moment during the call.
     pub fn len(&self) -> usize {
-        self.channel.state.lock().buffer.len()
+        self.channel.lock().buffer.len()
     }
 
     /// Returns whether the buffer was empty at some moment during the call.
@@ -308,7 +316,7 @@ impl<T> Receiver<T> {
     fn recv_within(&self, patience: Patience) -> Result<T, RecvError> {
         // Declared before the guard, so dropped after it, as in `send_within`.
         let mut slot = Slot::new(None);
-        let mut state = self.channel.state.lock();
+        let mut state = self.channel.lock();
         match state.take() {
             Ok((value, peer)) => {
                 unlock_and_ready(&mut state, peer);
@@ -346,7 +354,7 @@ impl<T> Clone for Receiver<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if self.channel.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut state = self.channel.state.lock();
+            let mut state = self.channel.lock();
             state.no_senders = true;
             let batch = state.receivers.end_all();
             drop(state);
@@ -358,7 +366,7 @@ impl<T> Drop for Sender<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         if self.channel.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut state = self.channel.state.lock();
+            let mut state = self.channel.lock();
             state.no_receivers = true;
             let unread = mem::take(&mut state.buffer);
             let batch: Batch = state.senders.end_all();

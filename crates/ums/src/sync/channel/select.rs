@@ -186,7 +186,7 @@ impl<T, R, F: FnOnce(Result<T, RecvError>) -> R> Arm<R> for RecvArm<'_, T, F> {
     }
 
     unsafe fn queue_unless_ready(&self, ticket: Ticket) -> bool {
-        let mut state = self.receiver.channel.state.lock();
+        let mut state = self.receiver.channel.lock();
         let ready = state.has_something();
         if !ready {
             // SAFETY: Held: the slot lives as long as the arm, and the caller promises that
@@ -197,7 +197,7 @@ impl<T, R, F: FnOnce(Result<T, RecvError>) -> R> Arm<R> for RecvArm<'_, T, F> {
     }
 
     fn unqueue(&self, ticket: Ticket) {
-        self.receiver.channel.state.lock().receivers.remove(ticket);
+        self.receiver.channel.lock().receivers.remove(ticket);
     }
 }
 
