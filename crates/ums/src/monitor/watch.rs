@@ -202,8 +202,8 @@ impl Monitored {
     /// without options do not count, because there is no message for slow I/O.
     fn set_threshold(&self) {
         let asked = self.nodes.iter().filter(|node| !node.options.by_default);
-        let all = asked.map(|node| ns(node.options.stall).min(alarm::NOBODY - 1));
-        alarm::listen(all.min().unwrap_or(alarm::NOBODY));
+        let all = asked.map(|node| ns(node.options.stall).min(alarm::NO_WORKER - 1));
+        alarm::listen(all.min().unwrap_or(alarm::NO_WORKER));
     }
 
     fn interval(&self) -> Duration {

@@ -20,9 +20,9 @@ use crate::os::lock::Lock;
 use crate::record::frame::callers_of;
 use crate::scheduler::request::{RequestId, UserId};
 
-/// The shortest I/O submission that is reported to the monitor, in nanoseconds; [`NOBODY`] if there
+/// The shortest I/O submission that is reported to the monitor, in nanoseconds; [`NO_WORKER`] if there
 /// is no monitor.
-static LISTENS_FROM: AtomicU64 = AtomicU64::new(NOBODY);
+static LISTENS_FROM: AtomicU64 = AtomicU64::new(NO_WORKER);
 #[cfg(not(loom))]
 static ASLEEP: Asleep = Asleep::new();
 #[cfg(loom)] // Its atomics are made at run time.
@@ -31,7 +31,7 @@ static EVENT: LazyLock<ThreadEvent> = LazyLock::new(ThreadEvent::new);
 static NOTES: Lock<Vec<Note>> = Lock::new(Vec::new());
 
 /// The argument of [`listen`] when the monitor ends.
-pub(crate) const NOBODY: u64 = u64::MAX;
+pub(crate) const NO_WORKER: u64 = u64::MAX;
 /// The most notes of one kind from one scheduler. There can be more events only while the monitor
 /// is delayed; the last note then counts the rest.
 const NOTES_MAX: usize = 8;
@@ -68,7 +68,7 @@ pub(crate) fn stir() {
     }
 }
 
-/// Sets the shortest I/O submission that is reported to the monitor; [`NOBODY`] to report none.
+/// Sets the shortest I/O submission that is reported to the monitor; [`NO_WORKER`] to report none.
 pub(crate) fn listen(from_ns: u64) {
     LISTENS_FROM.store(from_ns, Ordering::Release);
 }
@@ -114,7 +114,7 @@ fn is_one_too_many(what: Noticed, at: &Scheduler) -> bool {
 #[inline(never)]
 pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
     let from = LISTENS_FROM.load(Ordering::Acquire);
-    let unheard = from == NOBODY || (what == Noticed::SlowSubmission && took_ns < from);
+    let unheard = from == NO_WORKER || (what == Noticed::SlowSubmission && took_ns < from);
     let Some(scheduler) = here().filter(|_| !unheard) else { return };
     if is_one_too_many(what, &scheduler) {
         return;

@@ -7,7 +7,7 @@ use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::fairness::{Line, Ready};
 use crate::scheduler::lists::worker_list::{STANDBY, State};
-use crate::scheduler::lists::{NOBODY, WorkerId};
+use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::{RequestState, WorkRequest};
 
 impl Scheduler {
@@ -63,7 +63,7 @@ impl Scheduler {
             }
             // Only one list has workers, so choosing its first one passes over nothing.
             let id = if signalled.is_empty() { yielded.head } else { signalled.head };
-            if id == NOBODY {
+            if id == NO_WORKER {
                 return None;
             }
             core.workers.shift(id, State::Runnable, State::Running, 0);

@@ -19,7 +19,7 @@ use crate::os::threads::{self, point};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
-use crate::scheduler::lists::{NOBODY, WorkerId};
+use crate::scheduler::lists::{NO_WORKER, WorkerId};
 
 /// The longest sleep while threads that were told to end have not ended: they do not announce that
 /// they have ended.
@@ -277,8 +277,9 @@ impl Core {
     /// Returns the worker that has been idle longest, except the host of the idle loop.
     fn oldest_idle(&mut self, me: WorkerId) -> Option<WorkerId> {
         let head = self.workers.idle.head;
-        let oldest = if head == me && head != NOBODY { self.workers.get(head).next } else { head };
-        (oldest != NOBODY).then_some(oldest)
+        let oldest =
+            if head == me && head != NO_WORKER { self.workers.get(head).next } else { head };
+        (oldest != NO_WORKER).then_some(oldest)
     }
 
     /// Returns the nanoseconds until this idle worker may be trimmed; `u64::MAX` for never.

@@ -41,7 +41,7 @@ use crate::record::counters::{Counters, add, max, set};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
-use crate::scheduler::lists::{NOBODY, WorkerId};
+use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::{RequestState, make};
 use crate::wait::error::NeedsThread;
 use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
@@ -344,7 +344,7 @@ impl Scheduler {
     /// waits, else the standby.
     fn next_host(&self, core: &mut Core) -> WorkerId {
         match core.workers.idle.tail {
-            NOBODY => core.workers.waiters().next().unwrap_or(STANDBY),
+            NO_WORKER => core.workers.waiters().next().unwrap_or(STANDBY),
             idle => idle,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::Scheduler;
 use crate::os::linux::open;
-use crate::scheduler::lists::NOBODY;
+use crate::scheduler::lists::NO_WORKER;
 use crate::wait::Letter;
 use crate::wait::Waiter;
 
@@ -25,7 +25,7 @@ impl Scheduler {
         self.with(|core| core.stacks.as_mut().map(fiber::StackPool::keep_all_warm));
         loop {
             let oldest = self.with(|core| core.workers.idle.head);
-            if oldest == NOBODY {
+            if oldest == NO_WORKER {
                 break;
             }
             self.retire(oldest);

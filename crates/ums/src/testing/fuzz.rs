@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::on;
-use crate::scheduler::lists::NOBODY;
+use crate::scheduler::lists::NO_WORKER;
 use crate::scheduler::lists::timer_list::{TimerId, TimerList};
 use crate::scheduler::lists::worker_list::{Rotated, STANDBY, State, Workers};
 use crate::wait::Waiter;
@@ -154,7 +154,7 @@ impl Model {
             }
             (4, None) => {
                 let heads = [workers.signalled.head, workers.yielded.head];
-                let next = heads.into_iter().find(|head| *head != NOBODY);
+                let next = heads.into_iter().find(|head| *head != NO_WORKER);
                 assert_eq!(next, self.leave_head());
                 next.inspect(|id| workers.shift(*id, State::Runnable, State::Running, 0));
                 self.current = next;

@@ -16,7 +16,7 @@ use crate::os::short_lock::ShortLock;
 use crate::record::counters::SchedulerCounters;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::worker_list::{State, Workers};
-use crate::scheduler::lists::{ListEnds, NOBODY};
+use crate::scheduler::lists::{ListEnds, NO_WORKER};
 use crate::scheduler::{Scheduler, here};
 use crate::wait::Waiter;
 
@@ -106,7 +106,7 @@ pub fn lists() -> Lists {
 /// Returns the workers' numbers on a list, front to back.
 pub(crate) fn on<S>(list: ListEnds, workers: &mut Workers<S>) -> Vec<u32> {
     let (mut at, mut out) = (list.head, Vec::new());
-    while at != NOBODY {
+    while at != NO_WORKER {
         out.push(at);
         at = workers.get(at).next;
     }

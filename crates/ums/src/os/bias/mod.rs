@@ -47,12 +47,13 @@ const TRIED: u32 = 32;
 /// The holders' numbers are below this.
 pub const HOLDERS: u32 = 1 << 24;
 
-/// A state of `owner`: nobody has used the lock. Below [`HOLDERS`] are the holders to which a lock
-/// is biased. A lock that is tried has the holder's number and, above it, the number of uses.
+/// The value of `owner` before the first use of the lock. A value below [`HOLDERS`] is the number
+/// of the holder to which the lock is biased. Before that, the value is a holder's number and, in
+/// the bits above it, how often that holder has used the lock.
 const NEW: u32 = NO_HOLDER;
 const SHARED: u32 = u32::MAX;
 
-/// Whom a lock is biased to.
+/// The holder to which a lock is biased, if there is one.
 #[derive(Debug)]
 pub struct Bias {
     owner: AtomicU32,

@@ -16,7 +16,7 @@ pub(crate) mod worker_list;
 pub(crate) type WorkerId = u32;
 
 /// The end of a list.
-pub(crate) const NOBODY: WorkerId = u32::MAX;
+pub(crate) const NO_WORKER: WorkerId = u32::MAX;
 
 /// The two ends of a list of workers, and its length.
 #[derive(Clone, Copy, Debug)]
@@ -30,11 +30,11 @@ impl ListEnds {
     /// Returns whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.head == NOBODY
+        self.head == NO_WORKER
     }
 
     /// Makes an empty list.
     pub const fn new() -> ListEnds {
-        ListEnds { head: NOBODY, tail: NOBODY, len: 0 }
+        ListEnds { head: NO_WORKER, tail: NO_WORKER, len: 0 }
     }
 }

@@ -28,7 +28,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::scheduler::lists::{ListEnds, NOBODY, WorkerId};
+use crate::scheduler::lists::{ListEnds, NO_WORKER, WorkerId};
 use crate::scheduler::request::WorkRequest;
 use crate::wait::Waiter;
 
@@ -90,8 +90,8 @@ impl<S> Worker<S> {
             waiter,
             state: State::New,
             waited: false,
-            prev: NOBODY,
-            next: NOBODY,
+            prev: NO_WORKER,
+            next: NO_WORKER,
             since: now,
             request: None,
             execution,
@@ -165,8 +165,8 @@ impl<S> Workers<S> {
             (self.yielded, State::Runnable),
         ];
         for (list, state) in lists {
-            let (mut at, mut before, mut len) = (list.head, NOBODY, 0);
-            while at != NOBODY {
+            let (mut at, mut before, mut len) = (list.head, NO_WORKER, 0);
+            while at != NO_WORKER {
                 let worker = &self.slots[at as usize];
                 if worker.execution.is_none() || worker.state != state || worker.prev != before {
                     return Err(format!("worker {at} is {:?} on the list {state:?}", worker.state));
@@ -316,19 +316,19 @@ impl<S> Workers<S> {
     #[inline]
     pub fn next_signalled(&mut self) -> Option<WorkerId> {
         let id = self.signalled.head;
-        if id == NOBODY || !self.yielded.is_empty() {
+        if id == NO_WORKER || !self.yielded.is_empty() {
             return None;
         }
         let worker = self.get(id);
         debug_assert_eq!(worker.state, State::Runnable, "the runnable list holds runnable workers");
         let next = worker.next;
-        worker.next = NOBODY;
+        worker.next = NO_WORKER;
         worker.put(State::Running, 0);
         self.signalled.head = next;
         self.signalled.len -= 1;
         match next {
-            NOBODY => self.signalled.tail = NOBODY,
-            next => self.get(next).prev = NOBODY,
+            NO_WORKER => self.signalled.tail = NO_WORKER,
+            next => self.get(next).prev = NO_WORKER,
         }
         Some(id)
     }
@@ -342,7 +342,7 @@ impl<S> Workers<S> {
         if !self.signalled.is_empty() {
             return Rotated::Not;
         }
-        if next == NOBODY {
+        if next == NO_WORKER {
             return Rotated::Alone;
         }
         let worker = self.get(next);
@@ -351,14 +351,14 @@ impl<S> Workers<S> {
             return Rotated::Not;
         }
         let (second, since) = (worker.next, worker.since);
-        worker.next = NOBODY;
+        worker.next = NO_WORKER;
         worker.put(State::Running, since);
-        let last = if second == NOBODY {
+        let last = if second == NO_WORKER {
             self.yielded.head = yielder;
-            NOBODY
+            NO_WORKER
         } else {
             self.yielded.head = second;
-            self.get(second).prev = NOBODY;
+            self.get(second).prev = NO_WORKER;
             let last = self.yielded.tail;
             self.get(last).next = yielder;
             last
@@ -409,13 +409,13 @@ impl<S> Workers<S> {
             _ => return,
         };
         let worker = self.get(id);
-        (worker.prev, worker.next) = (NOBODY, NOBODY);
+        (worker.prev, worker.next) = (NO_WORKER, NO_WORKER);
         match prev {
-            NOBODY => self.list(which).head = next,
+            NO_WORKER => self.list(which).head = next,
             p => self.get(p).next = next,
         }
         match next {
-            NOBODY => self.list(which).tail = prev,
+            NO_WORKER => self.list(which).tail = prev,
             n => self.get(n).prev = prev,
         }
         self.list(which).len -= 1;
@@ -432,7 +432,7 @@ impl<S> Workers<S> {
     #[inline]
     fn append(&mut self, which: Which, tail: WorkerId, id: WorkerId) {
         match tail {
-            NOBODY => self.list(which).head = id,
+            NO_WORKER => self.list(which).head = id,
             t => self.get(t).next = id,
         }
         let list = self.list(which);

@@ -114,7 +114,7 @@ proptest! {
                 }
                 (Step::Next, None) => {
                     let lists = [workers.signalled, workers.yielded];
-                    if let Some(id) = lists.map(|l| l.head).into_iter().find(|h| *h != NOBODY) {
+                    if let Some(id) = lists.map(|l| l.head).into_iter().find(|h| *h != NO_WORKER) {
                         workers.shift(id, State::Runnable, State::Running, 0);
                         current = Some(id);
                     }
