@@ -20,8 +20,8 @@ use crate::os::lock::Lock;
 use crate::record::frame::callers_of;
 use crate::scheduler::request::{RequestId, UserId};
 
-/// The shortest I/O submission that is reported to the monitor, in nanoseconds; [`NO_WORKER`] if there
-/// is no monitor.
+/// The shortest I/O submission that is reported to the monitor, in nanoseconds; [`NO_WORKER`] if
+/// there is no monitor.
 static LISTENS_FROM: AtomicU64 = AtomicU64::new(NO_WORKER);
 #[cfg(not(loom))]
 static ASLEEP: Asleep = Asleep::new();
