@@ -8,30 +8,13 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
+use common::dice::Dice;
 use common::*;
 use ums::Node;
 use ums::serve::{Connection, Next, ServeOptions, Session, Why};
 
 /// How many bytes each client sends.
 const BYTES: usize = 60_000;
-
-/// A sequence of numbers that looks random.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-
-    /// Returns a size that is often small, and sometimes larger than what one receive takes.
-    fn size(&mut self) -> usize {
-        let most = [1, 7, 200, 6000][self.below(4) as usize];
-        1 + self.below(most) as usize
-    }
-}
 
 /// Echoes what it reads, in a random way.
 struct Odd(Dice);
@@ -41,10 +24,10 @@ impl Session for Odd {
         if why == Why::Stopping {
             return Next::Close;
         }
-        for _ in 0..self.0.below(4) {
+        for _ in 0..self.0.roll(4) {
             let mut buffer = vec![0; self.0.size()];
-            let waits = self.0.below(3) == 0;
-            conn.timeout = Some(ms(self.0.below(3)));
+            let waits = self.0.roll(3) == 0;
+            conn.timeout = Some(ms(self.0.roll(3)));
             let read = if waits { conn.read(&mut buffer) } else { conn.try_read(&mut buffer) };
             conn.timeout = None;
             match read {
@@ -58,9 +41,9 @@ impl Session for Odd {
                 Err(error) => panic!("{error}"),
             }
         }
-        match self.0.below(4) {
+        match self.0.roll(4) {
             0 => Next::Wait,
-            1 => Next::WaitAtMost(ms(self.0.below(3))),
+            1 => Next::WaitAtMost(ms(self.0.roll(3))),
             2 => Next::Again,
             _ => {
                 conn.resumer().resume();
@@ -86,7 +69,7 @@ fn converse(to: std::net::SocketAddr, seed: u64) {
             let piece: Vec<u8> = (at..end).map(byte).collect();
             writer.write_all(&piece).unwrap();
             at = end;
-            if dice.below(20) == 0 {
+            if dice.roll(20) == 0 {
                 std::thread::sleep(ms(1));
             }
         }

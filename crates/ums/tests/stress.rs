@@ -15,27 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use common::dice::Dice;
 use common::*;
 use ums::node::{HiddenOptions, HiddenScheduler};
 use ums::task::JoinError;
 use ums::{Builder, Node, WaitError, WaitReason};
-
-/// A random number generator: SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % sides
-    }
-
-    fn micros(&mut self, most: u64) -> Duration {
-        Duration::from_micros(self.roll(most))
-    }
-}
 
 /// The state that the players share.
 struct Game {

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::dice::Dice;
 use common::{Computing, bare_read, end, eventually, open_descriptors, spin, stress_time, turn};
 use ums::node::Placement;
 use ums::stats::SchedulerCounters;
@@ -180,16 +181,6 @@ fn a_woken_worker_runs_nothing_before_it_has_the_baton_and_would_without_its_gat
     let leaked = runs_without_the_baton();
     ums::watch::switch_gate(true);
     assert!(leaked, "the harness does not notice a missing gate");
-}
-
-/// A small random number generator, so that a task makes the same choices in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % sides
-    }
 }
 
 /// The worker that runs on a scheduler, as its tasks report. A task that returns from a block

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::dice::Dice;
 use common::{
     bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, stress_time, turn,
 };
@@ -96,16 +97,6 @@ fn a_lock_that_a_worker_of_the_same_scheduler_holds_over_a_wait_is_no_deadlock()
     assert_eq!(*lock.lock().unwrap(), 2);
     assert!(counters(&node).undeclared_blocks >= 1);
     end(node);
-}
-
-/// A small random number generator, so that a worker makes the same choices in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % sides
-    }
 }
 
 fn one_step(dice: &mut Dice, pipe: &PipeReader) -> rustix::io::Result<()> {

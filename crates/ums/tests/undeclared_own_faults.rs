@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::dice::Dice;
 use common::{
     Computing, bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors,
     stress_time, turn,
@@ -322,16 +323,6 @@ fn a_shutdown_waits_for_a_worker_in_a_fault_and_gives_up_one_that_never_rejoins(
                 eventually("it ends after all", || back.load(SeqCst));
             }
         }
-    }
-}
-
-/// A small random number generator, so that a task makes the same choices in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % sides
     }
 }
 

@@ -16,6 +16,7 @@
 
 #![allow(unsafe_code, dead_code)] // Each test file uses its own part of the harness.
 
+pub mod dice;
 pub mod seccomp;
 pub mod watching;
 

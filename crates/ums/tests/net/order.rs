@@ -6,26 +6,10 @@ use std::os::fd::OwnedFd;
 
 use super::*;
 use crate::common::PATIENCE;
+use crate::common::dice::Dice;
 
 /// How many bytes the sender sends.
 const BYTES: usize = 40_000;
-
-/// A sequence of numbers that looks random.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-
-    fn size(&mut self) -> usize {
-        let most = [1, 7, 200, 6000][self.below(4) as usize];
-        1 + self.below(most) as usize
-    }
-}
 
 fn byte(at: usize) -> u8 {
     (at % 251) as u8
@@ -45,12 +29,12 @@ impl Reader {
 
     /// Reads a few times, in random ways. Returns false at the end of the stream.
     fn some(&mut self, stream: &TcpStream) -> bool {
-        for _ in 0..self.dice.below(6) {
+        for _ in 0..self.dice.roll(6) {
             let mut buf = vec![0; self.dice.size()];
-            let short = self.dice.below(3) == 0;
+            let short = self.dice.roll(3) == 0;
             stream.set_read_timeout(short.then_some(Duration::from_micros(200))).unwrap();
-            let peeks = self.dice.below(4) == 0;
-            let read = match self.dice.below(3) {
+            let peeks = self.dice.roll(4) == 0;
+            let read = match self.dice.roll(3) {
                 _ if peeks => stream.peek(&mut buf),
                 0 => {
                     let (a, b) = buf.split_at_mut(self.at % 2);
@@ -76,7 +60,7 @@ impl Reader {
 
 /// Passes the stream on in a random way. Returns what reads from now on.
 fn pass_on(stream: TcpStream, dice: &mut Dice) -> TcpStream {
-    match dice.below(5) {
+    match dice.roll(5) {
         0 => stream.try_clone().unwrap(),
         1 => std::net::TcpStream::from(stream).into(),
         2 => OwnedFd::from(stream).into(),
@@ -89,7 +73,7 @@ fn read_all(mut stream: TcpStream, seed: u64) -> usize {
     let mut reader = Reader { dice: Dice(seed), at: 0 };
     loop {
         stream = pass_on(stream, &mut reader.dice);
-        let place = reader.dice.below(8);
+        let place = reader.dice.roll(8);
         let more;
         (stream, reader, more) = call_at(place, move || {
             let more = reader.some(&stream);
@@ -120,7 +104,7 @@ fn send_all(mut stream: std::net::TcpStream, seed: u64) {
         let piece: Vec<u8> = (at..end).map(byte).collect();
         stream.write_all(&piece).unwrap();
         at = end;
-        if dice.below(30) == 0 {
+        if dice.roll(30) == 0 {
             std::thread::sleep(Duration::from_micros(300));
         }
     }

@@ -567,7 +567,7 @@ fn the_lost_update_of_the_example_is_found() {
 #[test]
 fn the_deadlock_of_the_example_is_found() {
     let (_, why) = first_failure(lock_order::story);
-    assert!(why.contains("no thread can run, and none waits for a time"), "{why}");
+    assert!(why.contains("no thread can run, and none waits with a deadline"), "{why}");
 }
 
 /// Workers that go preemptive again as soon as they have returned.

@@ -19,6 +19,10 @@
 //! Unsafe because of raw system calls. Named invariant **Own Memory**: they get memory that the
 //! worker allocated and keeps.
 
+#[path = "../common/dice.rs"]
+#[allow(dead_code)] // Only whole numbers are wanted here.
+mod dice;
+
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -31,6 +35,7 @@ use ums::lock::Lock;
 use ums::watch::Mechanism;
 use ums::windows::{self, CompletionList, ExecuteError, Reason, SchedulerAction, WorkerContext};
 
+use self::dice::Dice;
 use crate::harness::alone;
 
 const NOBODY: usize = usize::MAX;
@@ -72,16 +77,6 @@ impl World {
         if self.balance[worker].fetch_add(1, Ordering::SeqCst) != 0 {
             self.counts.duplicates.fetch_add(1, Ordering::SeqCst);
         }
-    }
-}
-
-/// A small random number generator, so that a worker makes the same choices in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % sides
     }
 }
 

@@ -59,7 +59,7 @@ const EARLY_IN: u64 = 8;
 /// A world that passes more points than this counts as one that never ends.
 const STEPS_MAX: u64 = 20_000_000;
 /// The failure of a world in which no thread will ever run again.
-const STUCK: &str = "no thread can run, and none waits for a time";
+const STUCK: &str = "no thread can run, and none waits with a deadline";
 
 /// The thing that a thread of the world waits on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
