@@ -29,10 +29,10 @@ class Server:
     """`$UMS_BIN serve` on one file, as a context: stopped with SIGTERM at the end, and then its exit code is 0.
 
     It listens on `port`, for one administrator on `admin`, and on a Unix-domain socket in the folder `sockets`.
-    If an ended server is given, it takes over that server's ports and folder.
+    If an ended server is given, it takes over that server's ports and folder. `prefix` is a command that runs the server's command.
     """
 
-    def __init__(self, db, *options, at=None):
+    def __init__(self, db, *options, at=None, prefix=()):
         self.port, self.admin = (at.port, at.admin) if at else free_ports(2)
         self.log = tempfile.TemporaryFile()
         self.folder = at.folder if at else tempfile.TemporaryDirectory()
@@ -40,7 +40,7 @@ class Server:
         listen = ["--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin}", "--db", db]
         listen += ["--socket-dir", self.sockets]
         self.process = subprocess.Popen(
-            [os.environ["UMS_BIN"], "serve", *listen, *options],
+            [*prefix, os.environ["UMS_BIN"], "serve", *listen, *options],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
         )
         self.until_it_listens()

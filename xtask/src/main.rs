@@ -1,6 +1,6 @@
 //! Tools for the repository: checks, `cargo run -p xtask -- tidy`; the installation of the C
-//! interface, `cargo run -p xtask -- install-c --prefix DIR`; and tests under sanitizers, `cargo
-//! run -p xtask -- sanitize address|thread|valgrind`.
+//! interface, `install-c --prefix DIR`; tests under sanitizers, `sanitize address|thread|valgrind`;
+//! and long runs with real clients, `chaos` and `soak`.
 //!
 //! A check reads the sources and returns findings. A finding is a place and a message that says
 //! what to do instead. No check changes a file, and none depends on the crates that it checks.
@@ -14,6 +14,7 @@ mod source;
 mod arrows;
 mod behaviours;
 mod citations;
+mod clients;
 mod conditions;
 mod cycles;
 mod habits;
@@ -39,12 +40,22 @@ fn main() -> ExitCode {
         ["tidy"] => tidy(),
         ["install-c", "--prefix", prefix] => done(install::install(root(), Path::new(prefix))),
         ["sanitize", tool] => done(sanitize::run(root(), tool)),
+        ["chaos", rest @ ..] => done(clients::run(root(), "chaos.py", rest)),
+        ["soak", rest @ ..] => done(clients::run(root(), "soak.py", rest)),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy | install-c --prefix DIR | sanitize TOOL");
+            eprintln!("{USAGE}");
             ExitCode::from(2)
         }
     }
 }
+
+const USAGE: &str = "\
+usage: cargo run -p xtask -- COMMAND
+  tidy                     checks the sources
+  install-c --prefix DIR   installs the C interface
+  sanitize TOOL            tests under address, thread or valgrind
+  chaos [--help]           faults for real, with invariants and a report
+  soak [--help]            hours under mixed load: memory, descriptors, delays";
 
 fn done(result: Result<(), String>) -> ExitCode {
     if let Err(sentence) = result {

@@ -345,12 +345,17 @@ pub(crate) unsafe fn use_signal_stack(at: usize, len: usize) {
     unsafe { set_signal_stack(libc::stack_t { ss_sp: at, ss_flags: 0, ss_size: len }) };
 }
 
+const NO_SIGNAL_STACK: &str = "the system call sigaltstack is denied, probably by a seccomp \
+     filter. Fibers and own contexts need it to report an overflow of a stack: allow it, or use \
+     threads";
+
 /// Returns the calling thread's signal stack.
 pub(crate) fn signal_stack() -> libc::stack_t {
     // SAFETY: Plain Data: a stack_t without memory.
     let mut now: libc::stack_t = unsafe { std::mem::zeroed() };
     // SAFETY: Plain Call: only reads the present signal stack; `now` outlives the call.
-    assert_eq!(unsafe { libc::sigaltstack(ptr::null(), &raw mut now) }, 0);
+    let failed = unsafe { libc::sigaltstack(ptr::null(), &raw mut now) };
+    assert_eq!(failed, 0, "{NO_SIGNAL_STACK}");
     now
 }
 
@@ -363,7 +368,7 @@ pub(crate) fn signal_stack() -> libc::stack_t {
 pub(crate) unsafe fn set_signal_stack(new: libc::stack_t) {
     // SAFETY: Contract.
     let failed = unsafe { libc::sigaltstack(&raw const new, ptr::null_mut()) };
-    assert_eq!(failed, 0, "the kernel refused a signal stack");
+    assert_eq!(failed, 0, "{NO_SIGNAL_STACK}");
 }
 
 /// Returns the lowest address in the range whose page is in memory, or `top` if no page is. Returns

@@ -62,6 +62,8 @@ pub(super) fn check(ring: &IoUring) -> io::Result<()> {
     }
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
+    // A filter may allow `io_uring_setup` alone. Nothing is submitted by this.
+    ring.submitter().submit().map_err(|error| reason(&error))?;
     let needed = [
         ("POLL_ADD", opcode::PollAdd::CODE),
         ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
