@@ -13,6 +13,7 @@ mod serve;
 mod stacks;
 mod stalls;
 mod stats;
+mod times;
 #[cfg(feature = "top")]
 mod top;
 mod trace;

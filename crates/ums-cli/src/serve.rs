@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use ums::node::{HiddenOptions, IoChoice, Placement};
 use ums::serve::ServeOptions;
@@ -19,6 +20,7 @@ use ums::{Builder, Node, WorkerKind, monitor};
 use umsql::listen::{self, Patience};
 
 use crate::raw::workers_of;
+use crate::times::Times;
 
 /// Options of `ums serve`. Without any it serves a database in the user's data directory on
 /// 127.0.0.1:5433.
@@ -94,6 +96,14 @@ pub struct ServeArgs {
     /// Close connections that send nothing for this many seconds. Default: never.
     #[arg(long, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
+
+    #[command(flatten)]
+    times: Times,
+
+    /// Maximum number of connections that have not logged in yet; the oldest of them is closed when
+    /// a new one comes. 0: no limit.
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    max_new: usize,
 
     /// Also listen here for one administrator connection, which has workers of its own and is
     /// served even if all others are stuck. Loopback only.
@@ -187,7 +197,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn serve(args: &ServeArgs) -> Fallible<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = take_signals()?;
     raise_descriptor_limit();
     keep_files_private();
     ums::stats::print_last_events_on_crash();
@@ -197,16 +207,15 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     node.print_stacks_on_sigusr2()?;
     let server = umsql::Server::open(settings)
         .map_err(|error| format!("cannot open the database {}: {error}", database.display()))?;
-    let patience =
-        Patience { idle: args.idle_timeout.map(Duration::from_secs), ..Patience::default() };
+    let patience = args.times.patience();
 
     let listener = listen_on(args.listen)?;
-    let main = listen::serve(&node, listener, ServeOptions::default(), server.clone(), patience)?;
+    let options = || ServeOptions { max_new: args.max_new, ..ServeOptions::default() };
+    let main = listen::serve(&node, listener, options(), server.clone(), patience)?;
     let local = match &args.socket_dir {
         Some(dir) => {
             let (listener, name) = SocketName::listen(dir, main.local_addr()?.port())?;
-            let options = ServeOptions::default();
-            Some((listen::serve(&node, listener, options, server.clone(), patience)?, name))
+            Some((listen::serve(&node, listener, options(), server.clone(), patience)?, name))
         }
         None => None,
     };
@@ -221,13 +230,13 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     }
     greet(args, &node, &main, admin.as_ref(), &database)?;
 
-    signals.forever().next();
+    wait_for_the_end(&mut signals);
     eprintln!(
         "ums: stopping; running requests have {} s to finish (signal again to stop at once)",
         args.grace
     );
     std::thread::spawn(move || {
-        signals.forever().next();
+        wait_for_the_end(&mut signals);
         eprintln!("ums: stopped at once");
         std::process::exit(130);
     });
@@ -247,6 +256,29 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     Ok(())
 }
 
+/// Takes the signals that a server must not end by.
+fn take_signals() -> io::Result<Signals> {
+    // With a handler a write beyond the limit of a file's size (RLIMIT_FSIZE) fails, and the client
+    // gets an error. Without one the signal would end the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+    Signals::new([SIGINT, SIGTERM, SIGHUP])
+}
+
+/// Waits for a signal that ends the server. SIGHUP does not.
+fn wait_for_the_end(signals: &mut Signals) {
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            return;
+        }
+        eprintln!(
+            "ums: SIGHUP: there is nothing to load again; restart the server to change options"
+        );
+    }
+}
+
+/// The most connections to the administrator's address that have not logged in.
+const ADMIN_NEW_MAX: usize = 16;
+
 /// Serves the administrator on a hidden scheduler.
 fn serve_admin(
     node: &Node,
@@ -256,7 +288,9 @@ fn serve_admin(
 ) -> Fallible<ums::serve::Server> {
     // These workers always exist and serve only the administrator.
     let ready = HiddenOptions { max_workers: Some(3), ready: 3, ..Default::default() };
-    let options = ServeOptions { on: Some(node.hidden("admin", ready)?), max_connections: 1 };
+    let on = Some(node.hidden("admin", ready)?);
+    // Clients that do not log in take no place of the administrator.
+    let options = ServeOptions { on, max_connections: 1, max_new: ADMIN_NEW_MAX };
     Ok(listen::serve(node, listen_on(address)?, options, server.clone(), patience)?)
 }
 
@@ -298,6 +332,8 @@ fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
     let mut settings = umsql::Settings::new(path);
     settings.password = password;
     settings.folders = args.file_dir.clone();
+    settings.timeouts = args.times.timeouts(args.idle_timeout.map(Duration::from_secs));
+    settings.gate_idle = args.times.gate_idle;
     settings.files = match args.vfs {
         Vfs::Ums => umsql::Files::Ums,
         Vfs::Direct => umsql::Files::UmsDirect,
@@ -307,6 +343,17 @@ fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
 }
 
 fn read_password(path: &Path) -> Fallible<String> {
+    let others = Mode::RWXG | Mode::RWXO;
+    if let Ok(about) = std::fs::metadata(path)
+        && Mode::from_raw_mode(about.mode()).intersects(others)
+    {
+        let (mode, path) = (about.mode() & 0o7777, path.display());
+        return Err(format!(
+            "the password file {path} is open to other users (its mode is {mode:04o}): \
+             run chmod 600 {path}"
+        )
+        .into());
+    }
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the password file {}: {error}", path.display()))?;
     match text.lines().next().unwrap_or("") {

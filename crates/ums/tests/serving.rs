@@ -382,7 +382,7 @@ fn a_cancelled_session_leaves_its_wait_b59() {
 fn connections_beyond_the_limit_are_closed_at_once() {
     both_kinds(|node, _, _| {
         let shared = Shared::new();
-        let options = ServeOptions { on: None, max_connections: 2 };
+        let options = ServeOptions { max_connections: 2, ..Default::default() };
         let server = serve(node, &shared, options);
         let (mut first, second) = (Client::new(&server), Client::new(&server));
         let mut third = TcpStream::connect(server.local_addr().unwrap()).unwrap();

@@ -63,7 +63,7 @@ fn serve(
     make: impl Fn(&User, Peer) -> Box<dyn Session> + Send + Sync + 'static,
 ) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = ServeOptions { on: None, max_connections: most };
+    let options = ServeOptions { max_connections: most, ..Default::default() };
     node.serve(listener, options, make).unwrap()
 }
 

@@ -283,7 +283,8 @@ fn an_administrator_is_answered_while_all_visible_schedulers_spin_b18() {
     both_kinds(|node, _, n| {
         let options = HiddenOptions { max_workers: Some(3), ready: 3, nice: 0 };
         let hidden = node.hidden("admin", options).unwrap();
-        let on_hidden = ServeOptions { on: Some(hidden.clone()), max_connections: 1 };
+        let on_hidden =
+            ServeOptions { on: Some(hidden.clone()), max_connections: 1, ..Default::default() };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let handle = node.clone();
         let make = move |_: &User, _| Box::new(Admin(handle.clone())) as Box<dyn Session>;

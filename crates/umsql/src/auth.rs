@@ -12,6 +12,8 @@ use crate::error::{Result, SqlError};
 
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
 const ITERATIONS: u32 = 4096;
+/// The SQLSTATE of a login with a wrong password.
+pub(crate) const WRONG_PASSWORD: &str = "28P01";
 
 type Key = [u8; 32];
 
@@ -108,7 +110,7 @@ impl Login {
         // right.
         let difference = found.iter().zip(verifier.stored_key).fold(0, |sum, (a, b)| sum | (a ^ b));
         if difference != 0 {
-            return Err(SqlError::fatal("28P01", "password authentication failed"));
+            return Err(SqlError::fatal(WRONG_PASSWORD, "password authentication failed"));
         }
         Ok(format!("v={}", BASE64.encode(mac(&verifier.server_key, signed.as_bytes()))))
     }

@@ -13,6 +13,10 @@ use crate::session::{Session, Tx};
 use crate::wire::message::{Body, utf8};
 use crate::wire::types;
 
+/// A COPY makes progress if it brings this many bytes within the time that a session may be idle
+/// while others wait to write.
+const PROGRESS: usize = 64 << 10;
+
 impl Session {
     pub(crate) fn copy_in(
         &mut self,
@@ -44,7 +48,8 @@ impl Session {
         self.flush(conn)?;
 
         let mut lines = Lines::new(copy);
-        let mut count = 0;
+        let (mut count, mut arrived) = (0, 0);
+        self.expect_progress();
         // After an error the rest of the client's data is read and discarded, because the client
         // sends all of it.
         let mut failed: Option<Failure> = None;
@@ -53,6 +58,7 @@ impl Session {
                 Err(Failure::Sql(error)) => return Err(failed.unwrap_or(error.into())),
                 frame => frame?,
             };
+            arrived = self.count_progress(arrived + body.len());
             match tag {
                 b'd' if failed.is_none() => {
                     lines.push(&body);
@@ -91,6 +97,16 @@ impl Session {
         }
         lines.end();
         Ok(count + self.copy_lines(&insert, &oids, &mut lines)?)
+    }
+
+    /// Takes the number of bytes that have arrived since the last progress, and returns how many
+    /// there are since the next.
+    fn count_progress(&mut self, arrived: usize) -> usize {
+        if arrived < PROGRESS {
+            return arrived;
+        }
+        self.expect_progress();
+        0
     }
 
     /// Returns the statement that inserts one line, and the types of its columns.

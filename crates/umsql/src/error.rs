@@ -187,6 +187,9 @@ fn from_message(message: String) -> SqlError {
     if message == CANCELLED {
         return SqlError::new("57014", message);
     }
+    if message.starts_with("invalid input syntax for type ") {
+        return SqlError::new("22P02", message);
+    }
     if message.starts_with("unsafe use of ") {
         return SqlError::new(NOT_AUTHORIZED, message)
             .hint("A view, trigger, default or CHECK cannot use it; a statement can.");

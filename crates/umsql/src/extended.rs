@@ -381,7 +381,7 @@ impl Session {
             describe: portal.describe_on_execute,
             columns: portal.columns.clone().or_else(|| described(portal)),
         };
-        let outcome = self.execute(conn, statement, call);
+        let outcome = self.within_limit(|me| me.execute(conn, statement, call));
         if matches!(outcome, Err(Failure::Later)) {
             portal.state = State::Fresh;
         }

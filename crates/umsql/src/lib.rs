@@ -27,9 +27,12 @@ mod dialect;
 mod engine;
 
 mod auth;
+mod clock;
+mod keys;
 mod plan;
 mod portal;
 mod server;
+mod timeouts;
 
 mod copy;
 mod export;
@@ -37,6 +40,7 @@ mod extended;
 mod login;
 mod run;
 mod session;
+mod session_limits;
 mod statements;
 
 pub mod listen;
@@ -54,3 +58,4 @@ pub use engine::Files;
 pub use export::{Exported, export};
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};
+pub use timeouts::{Timeouts, WrongTime, parse_time};

@@ -5,41 +5,49 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ums::Node;
 use ums::node::EnqueueError;
-use ums::serve::{Connection, Listener, Next, ServeOptions, Why};
+use ums::serve::{Connection, Listener, Next, Outlook, ServeOptions, Why};
 
-use crate::host::Conn;
+use crate::host::{Conn, Peer};
 use crate::server::Server;
 use crate::session::{Flow, Session};
+use crate::session_limits::Idle;
+
+/// The time from a failed login to its answer, so that passwords cannot be tried quickly.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+/// The time to send the last message of a connection.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long a client may take for each step before its connection is closed.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
     /// The time from the connection to the end of the login.
     pub login: Duration,
-    /// The time between two requests; `None` means no limit.
-    pub idle: Option<Duration>,
     /// The time to send or receive the next bytes in the middle of a request; `None` means no
     /// limit.
     pub transfer: Option<Duration>,
+    /// How often the clients of running and waiting statements are looked at. If a client has
+    /// closed the connection, its statement is cancelled. `None`: never. The first call of
+    /// [`serve`] for a server decides.
+    pub client_check: Option<Duration>,
 }
 
 impl Default for Patience {
-    /// Returns one minute for the login and for sending or receiving bytes, and no limit between
-    /// requests.
+    /// Returns one minute for the login and for sending or receiving bytes, and a look at the
+    /// clients each second.
     fn default() -> Patience {
-        let minute = Duration::from_secs(60);
-        Patience { login: minute, idle: None, transfer: Some(minute) }
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        Patience { login: minute, transfer: Some(minute), client_check: Some(second) }
     }
 }
 
 /// Serves `server` on `listener` with workers of `node`.
 ///
 /// # Errors
-/// Those of [`Node::serve`].
+/// Those of [`Node::serve`]; and an error if the system refuses a thread.
 pub fn serve(
     node: &Node,
     listener: impl Into<Listener>,
@@ -51,45 +59,117 @@ pub fn serve(
     let shares = node.snapshot().schedulers.into_iter().take(node.scheduler_count());
     let share = shares.map(|row| row.workers_max).min().unwrap_or(1);
     server.limit_waiting_writers(share - 1);
+    let its_node = node.clone();
+    let cancel = move |user| its_node.cancel(user);
+    server.clock.start(&server.keys, patience.client_check, cancel)?;
     node.serve(listener, options, move |user, _peer| {
-        let session = server.session(user.id());
-        Box::new(Served { session, patience })
+        let (session, now) = (server.session(user.id()), Instant::now());
+        Box::new(Served { session, patience, server: server.clone(), begun: now, idle: None })
     })
 }
 
 struct Served {
     session: Session,
+    server: Arc<Server>,
     patience: Patience,
+    /// When the connection was made. After a failed login: when that was.
+    begun: Instant,
+    /// When the session became idle; `None` before the login, and while nothing limits that time.
+    idle: Option<Instant>,
+}
+
+impl Served {
+    /// Returns what the session of a client that has not logged in waits for. All the time until
+    /// the login has one limit, however many requests it takes.
+    fn before_login(&self) -> Next {
+        let limit = if self.session.has_failed() { REFUSAL_PAUSE } else { self.patience.login };
+        let left = limit.saturating_sub(self.begun.elapsed());
+        if left.is_zero() && !self.session.has_failed() {
+            Next::Close
+        } else {
+            Next::WaitAtMost(left)
+        }
+    }
+
+    /// Returns what an idle session waits for, or closes it if it has been idle for too long.
+    fn idle(&mut self, conn: &mut Connection<'_>) -> Next {
+        if !self.session.is_limited_when_idle() {
+            return Next::Wait;
+        }
+        let since = *self.idle.get_or_insert_with(Instant::now);
+        let outcome = self.session.after_idling(since.elapsed());
+        if let Some(error) = outcome.error() {
+            conn.timeout = Some(LAST_WORDS);
+            self.session.end_idle(&mut Wire { conn }, &error);
+            return Next::Close;
+        }
+        match outcome {
+            Idle::Stays(Some(left)) => Next::WaitAtMost(left),
+            _ => Next::Wait,
+        }
+    }
+
+    /// Writes to the log that the login has failed, and begins the pause before the answer.
+    fn log_failure(&mut self, conn: &Connection<'_>) -> Next {
+        conn.warn(format_args!(
+            "login as {:?} failed: wrong password",
+            self.session.claimed_user()
+        ));
+        self.begun = Instant::now();
+        self.before_login()
+    }
+
+    /// Carries out a request of a client whose login has failed: ignores what it sends, until the
+    /// pause is over.
+    fn refuse(&mut self, conn: &mut Connection<'_>) -> Next {
+        let mut ignored = [0; 2048];
+        if conn.try_read(&mut ignored).is_ok_and(|read| read == 0) {
+            return Next::Close;
+        }
+        if self.begun.elapsed() < REFUSAL_PAUSE {
+            return self.before_login();
+        }
+        conn.timeout = Some(LAST_WORDS);
+        self.session.refuse(&mut Wire { conn });
+        Next::Close
+    }
 }
 
 impl ums::serve::Session for Served {
     fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next {
         conn.timeout = self.patience.transfer;
-        let mut wire = Wire { conn };
+        if self.session.has_failed() && why != Why::Stopping {
+            return self.refuse(conn);
+        }
         let flow = match why {
             // In this protocol the client sends first.
-            Why::Connected => Flow::Idle,
-            Why::Readable | Why::Again => self.session.on_readable(&mut wire),
-            Why::TimedOut => {
-                self.session.time_out(&mut wire);
-                Flow::Close
+            Why::Connected | Why::TimedOut => Flow::Idle,
+            Why::Readable | Why::Again => {
+                self.server.clock.notice();
+                let idle = self.idle.map_or(Duration::ZERO, |since| since.elapsed());
+                self.session.add_idle(idle);
+                let flow = self.session.on_readable(&mut Wire { conn });
+                // A part of a request does not end the time of being idle.
+                if self.session.has_worked() {
+                    self.idle = None;
+                } else {
+                    self.session.subtract_idle(idle);
+                }
+                flow
             }
             Why::Stopping => {
-                wire.conn.timeout = Some(Duration::from_secs(1));
-                self.session.shut_down(&mut wire);
+                conn.timeout = Some(LAST_WORDS);
+                self.session.shut_down(&mut Wire { conn });
                 Flow::Close
             }
-        };
-        let limit = if self.session.is_logged_in() {
-            self.patience.idle
-        } else {
-            Some(self.patience.login)
         };
         match flow {
             Flow::Close => Next::Close,
             Flow::More => Next::Again,
             Flow::Later => Next::Park,
-            Flow::Idle => limit.map_or(Next::Wait, Next::WaitAtMost),
+            Flow::Refuse => self.log_failure(conn),
+            Flow::Idle if self.session.is_logged_in() => self.idle(conn),
+            Flow::Idle => self.before_login(),
         }
     }
 
@@ -122,5 +202,23 @@ impl Conn for Wire<'_, '_> {
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.conn.write_all(bytes)
+    }
+
+    fn logged_in(&mut self) -> bool {
+        self.conn.establish()
+    }
+
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        Some(Arc::new(self.conn.outlook()))
+    }
+}
+
+impl Peer for Outlook {
+    fn is_busy(&self) -> bool {
+        Outlook::is_busy(self)
+    }
+
+    fn has_gone(&self) -> bool {
+        self.client_has_gone()
     }
 }

@@ -5,15 +5,23 @@ use std::sync::Arc;
 
 use crate::auth::{Login, MECHANISM};
 use crate::error::{Result, SqlError};
-use crate::host;
+use crate::host::{self, Conn};
 use crate::session::{Phase, Session};
 use crate::wire::message::{Body, Startup, utf8};
 
+/// The longest name of a user that is logged, in characters.
+const NAME_MAX: usize = 64;
+
 impl Session {
     /// Handles the first packet. Returns false if the connection must be closed.
-    pub(crate) fn startup(&mut self, packet: &[u8]) -> Result<bool> {
+    pub(crate) fn startup(&mut self, conn: &mut dyn Conn, packet: &[u8]) -> Result<bool> {
         match Startup::decode(packet)? {
-            Startup::Encrypt => {
+            Startup::Encrypt { kind } => {
+                if self.asked_for & kind != 0 {
+                    let message = "the same encryption was requested twice on one connection";
+                    return Err(SqlError::fatal("08P01", message));
+                }
+                self.asked_for |= kind;
                 self.out.bytes.push(b'N');
                 Ok(true)
             }
@@ -29,14 +37,12 @@ impl Session {
                     ));
                 }
                 self.negotiate(minor, &parameters);
-                if let Some((_, name)) =
-                    parameters.iter().find(|(name, _)| name == "application_name")
-                {
-                    self.settings.push(("application_name".into(), name.as_str().into()));
-                }
+                self.take_parameters(&parameters)?;
                 if self.server.verifier.is_none() {
-                    self.welcome();
+                    self.welcome(conn)?;
                 } else {
+                    let user = parameters.into_iter().find(|(name, _)| name == "user");
+                    self.claimed = user.map(|(_, user)| user.chars().take(NAME_MAX).collect());
                     self.phase = Phase::Login;
                     self.out.authentication(10, format!("{MECHANISM}\0\0").as_bytes());
                 }
@@ -67,7 +73,7 @@ impl Session {
     }
 
     /// Handles a message of the login. Returns false if the connection must be closed.
-    pub(crate) fn password(&mut self, tag: u8, body: &[u8]) -> Result<bool> {
+    pub(crate) fn password(&mut self, conn: &mut dyn Conn, tag: u8, body: &[u8]) -> Result<bool> {
         let server = Arc::clone(&self.server);
         let Some(verifier) = &server.verifier else { return Ok(false) };
         if tag == b'X' {
@@ -95,14 +101,38 @@ impl Session {
                 let answer =
                     host::go_preemptive("PREEMPTIVE_SCRAM", move || login.finish(verifier, last))?;
                 self.out.authentication(12, answer.as_bytes());
-                self.welcome();
+                self.welcome(conn)?;
             }
             Phase::Startup | Phase::Ready => return Ok(false),
         }
         Ok(true)
     }
 
-    fn welcome(&mut self) {
+    /// Tells the client that its login failed. The host calls this after a pause, and then closes
+    /// the connection.
+    pub(crate) fn refuse(&mut self, conn: &mut dyn Conn) {
+        if let Some(error) = self.refusal.take() {
+            self.out.bytes.clear();
+            self.out.error(&SqlError { fatal: true, ..error }, None);
+            let _ = self.flush(conn);
+        }
+    }
+
+    /// Returns whether the login has failed, and the client has not been told yet.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    /// Returns the name that the client gave, if it has not logged in.
+    pub(crate) fn claimed_user(&self) -> &str {
+        self.claimed.as_deref().unwrap_or_default()
+    }
+
+    fn welcome(&mut self, conn: &mut dyn Conn) -> Result<()> {
+        if !conn.logged_in() {
+            return Err(SqlError::fatal("53300", "sorry, too many clients already"));
+        }
+        self.claimed = None;
         self.phase = Phase::Ready;
         self.out.authentication(0, b"");
         let name = self.setting("application_name");
@@ -122,8 +152,9 @@ impl Session {
         for (name, value) in reported {
             self.out.parameter_status(name, value);
         }
-        let (pid, secret) = self.server.new_key(self.user);
+        let (pid, secret) = self.server.keys.create(self.user, conn.peer());
         self.out.backend_key(pid, secret);
         self.ready();
+        Ok(())
     }
 }

@@ -13,6 +13,7 @@
 //! meanwhile. Only then does it fail, with SQLSTATE 40001.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Statement as Prepared};
@@ -20,8 +21,9 @@ use rusqlite::{Connection, Statement as Prepared};
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Sql, Statement, statement};
 use crate::engine::{Engine, Lease};
-use crate::error::{Failure, NOT_AUTHORIZED, Result, SqlError};
+use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError};
 use crate::host::{self, Conn};
+use crate::keys::Cause;
 use crate::plan;
 use crate::session::{OUT_MAX, Session, Tx, settle};
 use crate::wire::message::utf8;
@@ -93,7 +95,7 @@ impl Session {
         for tokens in all {
             let statement = statement::recognise(tokens, text)?;
             let call = Call { describe: true, ..Call::default() };
-            let outcome = self.execute(conn, &statement, call)?;
+            let outcome = self.within_limit(|me| me.execute(conn, &statement, call))?;
             self.may_defer = false;
             match outcome {
                 Ran::Complete(tag) => self.out.complete(&tag),
@@ -114,6 +116,9 @@ impl Session {
             // The statement was cancelled while it waited for a lock, which the engine reports as
             // busy.
             error = host::Interrupted.into();
+        }
+        if error.code == "57014" && error.message == CANCELLED {
+            error = self.why_cancelled(error)?;
         }
         if error.code == NOT_AUTHORIZED
             && let Some(refused) = self.lease.as_ref().and_then(|lease| lease.refused())
@@ -144,6 +149,9 @@ impl Session {
             self.lease = None;
         }
         self.tx = then;
+        if then == Tx::Idle {
+            self.end_local_limits();
+        }
         self.savepoints.clear();
         self.release_gate_outside();
         self.let_go();
@@ -163,6 +171,7 @@ impl Session {
             return Err(error.into());
         }
         self.tx = Tx::Idle;
+        self.end_local_limits();
         self.savepoints = Vec::new();
         self.release_gate_outside();
         Ok(())
@@ -177,6 +186,7 @@ impl Session {
                 self.unsettled = Some(position);
             }
             self.holds_gate = false;
+            self.gate_idle = Duration::ZERO;
             self.server.engine.gate.release(self.user);
         }
     }
@@ -393,11 +403,13 @@ impl Session {
             return Err(SqlError::new("25006", message).into());
         }
         if !self.holds_gate {
+            self.limit_wait_for_gate();
             if self.may_defer && self.server.gate_is_crowded() {
                 return Err(Failure::Later);
             }
             self.server.engine.check_writable()?;
             self.server.engine.gate.acquire(self.user, None).map_err(|_| host::Interrupted)?;
+            self.disarm(Cause::LockTimeout);
             self.holds_gate = true;
             self.gate_position = self.server.engine.log_position();
         }

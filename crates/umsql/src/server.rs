@@ -1,16 +1,20 @@
-//! What all sessions of a server share: the engine, the cancellation keys, the plans of prepared
-//! statements, and a few buffers.
+//! What all sessions of a server share: the engine, the keys for cancellations, the clock, the
+//! plans of prepared statements, and a few buffers.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use crate::auth::{self, Verifier};
+use crate::auth::Verifier;
+use crate::clock::Clock;
 use crate::engine::{Engine, Files};
 use crate::error::SqlError;
 use crate::host;
+use crate::keys::Keys;
 use crate::plan::Plan;
+use crate::timeouts::Timeouts;
 use ums::lock::Lock;
 
 /// The settings of a server.
@@ -28,14 +32,27 @@ pub struct Settings {
     pub files: Files,
     /// The folders in which clients may name files, by ATTACH and BACKUP. Empty: they name none.
     pub folders: Vec<PathBuf>,
+    /// The time limits of a session that has set no others.
+    pub timeouts: Timeouts,
+    /// How long a session may be idle in a transaction that has written, or may send no data of a
+    /// COPY, if others wait to write. Zero: without a limit.
+    pub gate_idle: Duration,
 }
 
 impl Settings {
-    /// Settings for a database without a password, with messages of at most 64 MiB, and without
-    /// folders for clients.
+    /// Settings for a database without a password, with messages of at most 64 MiB, without
+    /// folders for clients, and with one time limit: a minute for an idle session for which others
+    /// wait.
     pub fn new(database: impl Into<PathBuf>) -> Settings {
-        let (database, files) = (database.into(), Files::default());
-        Settings { database, password: None, max_message: 64 << 20, files, folders: Vec::new() }
+        Settings {
+            database: database.into(),
+            password: None,
+            max_message: 64 << 20,
+            files: Files::default(),
+            folders: Vec::new(),
+            timeouts: Timeouts::default(),
+            gate_idle: Duration::from_secs(60),
+        }
     }
 }
 
@@ -43,20 +60,6 @@ impl Settings {
 const BUFFERS_KEPT: usize = 64;
 /// A buffer that grew beyond this is not kept, in bytes.
 const BUFFER_MAX: usize = 128 << 10;
-
-/// The key of a session, with which its requests can be cancelled.
-#[derive(Debug)]
-struct Key {
-    secret: u32,
-    user: u64,
-    /// Whether a statement of the session is deferred: it waits for the write gate without a
-    /// worker. Then there is no request to cancel, and a cancellation sets `cancelled`.
-    deferred: bool,
-    /// Whether the deferred statement has been cancelled.
-    cancelled: bool,
-    /// How often a statement of the session was deferred.
-    deferrals: u64,
-}
 
 type PlanKey = (Box<str>, Box<[u32]>);
 
@@ -78,7 +81,10 @@ pub struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) verifier: Option<Verifier>,
     pub(crate) max_message: usize,
-    keys: Lock<HashMap<u32, Key>>,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) gate_idle: Duration,
     /// The most workers that may wait for the write gate.
     waiting_max: AtomicUsize,
     plans: Lock<Plans>,
@@ -99,11 +105,15 @@ impl Server {
     /// # Errors
     /// If the database cannot be opened or created; the SQLSTATE says why (see `docs/sqlite.md`).
     pub fn open(settings: Settings) -> Result<Arc<Server>, SqlError> {
+        let engine = Engine::open(&settings.database, settings.files, &settings.folders)?;
         Ok(Arc::new(Server {
-            engine: Arc::new(Engine::open(&settings.database, settings.files, &settings.folders)?),
+            keys: Arc::new(Keys::new(Arc::clone(&engine.gate))),
+            clock: Arc::default(),
+            timeouts: settings.timeouts,
+            gate_idle: settings.gate_idle,
+            engine: Arc::new(engine),
             verifier: settings.password.as_deref().map(Verifier::new),
             max_message: settings.max_message,
-            keys: Lock::default(),
             waiting_max: AtomicUsize::new(usize::MAX),
             plans: Lock::default(),
             buffers: Lock::default(),
@@ -116,64 +126,25 @@ impl Server {
         crate::vfs::has_own_mutexes()
     }
 
-    /// Creates the secret with which the requests of `user` can be cancelled.
-    pub(crate) fn new_key(&self, user: u64) -> (u32, u32) {
-        let (pid, secret) = (user as u32, u32::from_be_bytes(auth::random()));
-        let key = Key { secret, user, deferred: false, cancelled: false, deferrals: 0 };
-        self.keys.lock().insert(pid, key);
-        (pid, secret)
-    }
-
-    pub(crate) fn forget_key(&self, user: u64) {
-        self.keys.lock().remove(&(user as u32));
+    /// Cancels the request of `user`, or its deferred statement. Returns false if it has neither.
+    pub(crate) fn cancel_user(&self, user: u64) -> bool {
+        let (found, resume) = self.keys.cancel(user, &host::cancel_request);
+        resume.into_iter().for_each(|resume| resume());
+        found
     }
 
     /// Cancels the request of the session with this number if the secret is right.
     pub(crate) fn cancel(&self, pid: u32, secret: u32) {
-        let user =
-            self.keys.lock().get(&pid).filter(|key| key.secret == secret).map(|key| key.user);
-        if let Some(user) = user {
+        if let Some(user) = self.keys.user(pid, secret) {
             self.cancel_user(user);
         }
     }
 
-    /// Cancels the request of `user`, or its deferred statement. Returns false if it has neither.
-    pub(crate) fn cancel_user(&self, user: u64) -> bool {
-        loop {
-            let deferrals = self.deferrals(user);
-            if self.end_cancelled_deferral(user, true) {
-                return true;
-            }
-            let found = host::cancel_request(user);
-            if self.deferrals(user) == deferrals {
-                return found;
-            }
-            // A statement was deferred meanwhile. The request that was cancelled may have deferred
-            // it after its last check for a cancellation, so look again.
-        }
-    }
-
-    fn deferrals(&self, user: u64) -> u64 {
-        self.keys.lock().get(&(user as u32)).map_or(0, |key| key.deferrals)
-    }
-
-    /// Takes the user of a cancelled deferred statement out of the gate's queue and asks for its
-    /// next request, which answers the client. With `cancel` the statement is cancelled first.
-    /// Returns false if no cancelled statement of `user` is deferred.
-    pub(crate) fn end_cancelled_deferral(&self, user: u64, cancel: bool) -> bool {
-        let mut keys = self.keys.lock();
-        let key = keys.get_mut(&(user as u32)).filter(|key| key.user == user && key.deferred);
-        let cancelled = key.is_some_and(|key| {
-            key.cancelled |= cancel;
-            key.cancelled
-        });
-        drop(keys);
-        if cancelled {
-            // If the user is not in the queue, its session is about to look for a cancellation, or
-            // owns the gate. In the second case its next request finds the cancellation.
-            self.engine.gate.give_up(user).into_iter().for_each(|resume| resume());
-        }
-        cancelled
+    /// Asks for the next request of a user whose deferred statement has been cancelled. With
+    /// `cancel` the statement is cancelled first.
+    pub(crate) fn end_cancelled_deferral(&self, user: u64, cancel: bool) {
+        let (_, resume) = self.keys.end_cancelled_deferral(user, cancel);
+        resume.into_iter().for_each(|resume| resume());
     }
 
     /// Limits how many workers may wait for the write gate; further statements that write wait
@@ -184,23 +155,6 @@ impl Server {
 
     pub(crate) fn gate_is_crowded(&self) -> bool {
         self.engine.gate.waiting_workers() >= self.waiting_max.load(Ordering::Relaxed)
-    }
-
-    /// Records that the statement of `user` is deferred.
-    pub(crate) fn defer(&self, user: u64) {
-        if let Some(key) = self.keys.lock().get_mut(&(user as u32)) {
-            key.deferred = true;
-            key.deferrals += 1;
-        }
-    }
-
-    /// Records that the statement of `user` is no longer deferred. Returns true if it was cancelled
-    /// meanwhile.
-    pub(crate) fn end_deferral(&self, user: u64) -> bool {
-        let mut keys = self.keys.lock();
-        let Some(key) = keys.get_mut(&(user as u32)) else { return false };
-        key.deferred = false;
-        std::mem::take(&mut key.cancelled)
     }
 
     /// Returns the plan that another session made for the same text and parameter types.
@@ -235,5 +189,11 @@ impl Server {
         if buffers.len() < BUFFERS_KEPT {
             buffers.push(buffer);
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.clock.end();
     }
 }

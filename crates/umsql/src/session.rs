@@ -18,14 +18,17 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::auth::Login;
+use crate::auth::{Login, WRONG_PASSWORD};
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
+use crate::keys::Cause;
 use crate::plan::Plan;
 use crate::portal::Portal;
 use crate::server::Server;
+use crate::timeouts::Timeouts;
 use crate::wire::message::{frame_len, startup_len};
 use crate::wire::out::{Out, Status};
 
@@ -51,6 +54,9 @@ pub enum Flow {
     /// Nothing, until the closure of [`Conn::resume`] is called: the statement waits for the write
     /// gate without a worker.
     Later,
+    /// A pause, after which the host calls [`Session::refuse`] and closes the connection: the login
+    /// has failed.
+    Refuse,
     /// The end of the connection: the host must close it.
     Close,
 }
@@ -94,6 +100,8 @@ pub struct Session {
     pub(crate) savepoints: Vec<Box<str>>,
     pub(crate) lease: Option<Box<Lease>>,
     pub(crate) holds_gate: bool,
+    /// How long the session has been idle in all since it acquired the gate.
+    pub(crate) gate_idle: Duration,
     /// The log's position when this session acquired the gate.
     pub(crate) gate_position: u64,
     /// The position up to which the log must be on the disk before anything more is sent.
@@ -110,6 +118,19 @@ pub struct Session {
     pub(crate) portals: Vec<(Box<str>, Portal)>,
     pub(crate) skip_to_sync: bool,
     pub(crate) settings: Vec<(Box<str>, Box<str>)>,
+    pub(crate) timeouts: Timeouts,
+    /// The time limits after the transaction, which has set others by SET LOCAL.
+    pub(crate) timeouts_after: Option<Timeouts>,
+    /// Why the clock may cancel the statement.
+    pub(crate) armed: Vec<Cause>,
+    /// Whether the last request has carried something out, and not only read a part of a unit.
+    pub(crate) has_worked: bool,
+    /// What the client is told after a pause, because its login failed.
+    pub(crate) refusal: Option<SqlError>,
+    /// The name that the client gave, until it has logged in.
+    pub(crate) claimed: Option<String>,
+    /// Which kinds of encryption the client has asked for: bits of [`Startup::Encrypt`].
+    pub(crate) asked_for: u8,
 }
 
 impl Server {
@@ -122,6 +143,14 @@ impl Server {
 impl Session {
     fn new(server: Arc<Server>, user: u64) -> Session {
         Session {
+            timeouts: server.timeouts,
+            timeouts_after: None,
+            armed: Vec::new(),
+            has_worked: false,
+            refusal: None,
+            claimed: None,
+            asked_for: 0,
+            gate_idle: Duration::ZERO,
             server,
             user,
             phase: Phase::Startup,
@@ -161,6 +190,7 @@ impl Session {
     /// If the request panics, the client gets an internal error, and only this connection ends.
     pub fn on_readable(&mut self, conn: &mut dyn Conn) -> Flow {
         self.may_defer = true;
+        self.has_worked = false;
         let flow = catch_unwind(AssertUnwindSafe(|| self.request(conn))).unwrap_or_else(|_| {
             self.out.bytes.clear();
             self.close_with(conn, &SqlError::fatal("XX000", "internal error"))
@@ -175,16 +205,6 @@ impl Session {
         if self.is_logged_in() {
             let error =
                 SqlError::fatal("57P01", "terminating connection due to administrator command");
-            self.close_with(conn, &error);
-        }
-    }
-
-    /// Reports to the client that it took too long, with SQLSTATE 57P05. The caller then closes the
-    /// connection.
-    pub fn time_out(&mut self, conn: &mut dyn Conn) {
-        if self.is_logged_in() {
-            let error =
-                SqlError::fatal("57P05", "terminating connection due to idle-session timeout");
             self.close_with(conn, &error);
         }
     }
@@ -207,6 +227,7 @@ impl Session {
         }
         // The request may have been cancelled while it was queued.
         let cancelled = self.come_back() || host::cancelled();
+        self.has_worked = true;
         if self.out.bytes.capacity() == 0 {
             self.out.bytes = self.server.take_buffer();
         }
@@ -239,7 +260,7 @@ impl Session {
     /// Queues the user for the write gate. Until the user has the gate, it needs no worker.
     fn take_a_place(&mut self, conn: &mut dyn Conn) -> Flow {
         self.deferred = true;
-        self.server.defer(self.user);
+        self.server.keys.defer(self.user);
         // True if the gate was free: then the session owns it, and its next request writes.
         let owned = self.server.engine.gate.acquire_or_leave(self.user, conn.resume());
         // A cancellation before this line may have found no deferred statement, or no user in the
@@ -256,10 +277,15 @@ impl Session {
         }
         self.holds_gate |= self.server.engine.gate.owner() == Some(self.user);
         self.gate_position = self.server.engine.log_position();
-        self.server.end_deferral(self.user)
+        self.disarm(Cause::LockTimeout);
+        self.server.keys.end_deferral(self.user)
     }
 
-    fn close_with(&mut self, conn: &mut dyn Conn, error: &SqlError) -> Flow {
+    pub(crate) fn close_with(&mut self, conn: &mut dyn Conn, error: &SqlError) -> Flow {
+        if error.code == WRONG_PASSWORD && self.refusal.is_none() {
+            self.refusal = Some(error.clone());
+            return Flow::Refuse;
+        }
         self.out.error(&SqlError { fatal: true, ..error.clone() }, None);
         let _ = self.flush(conn);
         Flow::Close
@@ -330,7 +356,7 @@ impl Session {
         if matches!(self.phase, Phase::Startup) {
             let packet = self.input[self.consumed..self.unit_end].to_vec();
             self.consumed = self.unit_end;
-            return Ok(self.startup(&packet)?);
+            return Ok(self.startup(conn, &packet)?);
         }
         let mut cancelled = cancelled;
         while self.consumed < self.unit_end {
@@ -344,7 +370,7 @@ impl Session {
             }
             let outcome = match self.phase {
                 Phase::Ready => self.message(conn, tag, &body),
-                _ => self.password(tag, &body).map_err(Failure::from),
+                _ => self.password(conn, tag, &body).map_err(Failure::from),
             };
             if matches!(outcome, Err(Failure::Later)) {
                 self.consumed = start;
@@ -539,8 +565,9 @@ impl Drop for Session {
             drop(self.server.engine.gate.give_up(self.user));
             self.come_back();
         }
+        self.disarm_all();
         if self.is_logged_in() {
-            self.server.forget_key(self.user);
+            self.server.keys.forget(self.user);
         }
         // Dropping the lease rolls its transaction back, which must come before the gate passes to
         // the next writer.

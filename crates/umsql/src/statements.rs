@@ -106,21 +106,20 @@ impl Session {
     fn answer(&mut self, statement: &Statement) -> Result<(Vec<Vec<Value>>, &'static str)> {
         let no_rows = Vec::new();
         Ok(match statement {
-            Statement::Set { name, value } => {
-                let kept = self.settings.iter().map(|(name, value)| name.len() + value.len());
-                self.check_room(kept, name.len() + value.len(), "settings (RESET ends one)")?;
-                self.set(name, value);
+            Statement::Set { name, value, local } => {
+                if !self.set_limit(name, Some(value), *local)? {
+                    self.set(name, value)?;
+                }
                 (no_rows, "SET")
             }
             Statement::Show(name) => (vec![vec![text(self.show(name)?)]], "SHOW"),
             Statement::Reset(name) => {
-                self.settings
-                    .retain(|(known, _)| name.as_ref().is_some_and(|name| **known != **name));
+                self.reset(name.as_deref())?;
                 (no_rows, "RESET")
             }
             Statement::Discard => {
                 self.prepared = Vec::new();
-                self.settings = Vec::new();
+                self.reset(None)?;
                 (no_rows, "DISCARD ALL")
             }
             Statement::Deallocate(name) => {
@@ -163,7 +162,19 @@ impl Session {
         })
     }
 
-    fn set(&mut self, name: &str, value: &str) {
+    /// Ends this setting, or all.
+    fn reset(&mut self, name: Option<&str>) -> Result<()> {
+        match name {
+            Some(name) => drop(self.set_limit(name, None, false)?),
+            None => self.reset_limits(),
+        }
+        self.settings.retain(|(known, _)| name.is_some_and(|name| **known != *name));
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let kept = self.settings.iter().map(|(name, value)| name.len() + value.len());
+        self.check_room(kept, name.len() + value.len(), "settings (RESET ends one)")?;
         self.settings.retain(|(known, _)| **known != *name);
         if !value.eq_ignore_ascii_case("default") {
             self.settings.push((name.into(), value.into()));
@@ -174,6 +185,7 @@ impl Session {
             let value = self.setting(name);
             self.out.parameter_status(reported, &value);
         }
+        Ok(())
     }
 
     /// Returns the value of a setting, or its default. Returns an empty text for an unknown
@@ -200,6 +212,9 @@ impl Session {
     }
 
     fn show(&self, name: &str) -> Result<String> {
+        if let Some(limit) = self.timeouts.show(name) {
+            return Ok(limit);
+        }
         let value = self.setting(name);
         let known = !value.is_empty() || name == "application_name";
         if known {

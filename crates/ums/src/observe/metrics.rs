@@ -1,9 +1,10 @@
 //! The metrics server: views over HTTP, for Prometheus and for scripts.
 //!
 //! One plain thread waits in `accept`. It answers even if every scheduler is stuck, and costs
-//! nothing while there are no clients. It serves one client at a time, each for a few seconds at
-//! most, however slow the client is. Recording a trace takes longer, so another thread does that;
-//! there are at most four such threads. The paths are:
+//! nothing while there are no clients. Each client has a thread of its own for a few seconds at
+//! most, however slow the client is, so silent clients keep no other waiting. There are at most
+//! [`CLIENTS_MAX`] such threads; a further client waits until one of them has ended. Recording a
+//! trace takes longer, so another thread does that; there are at most four of those. The paths are:
 //!
 //! * `GET /metrics`: metrics for Prometheus;
 //! * `GET /json`: all views as JSON;
@@ -15,7 +16,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ use crate::observe::trace::{TraceFormat, TraceOrder};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest request line with headers, in bytes.
 const REQUEST_MAX: u64 = 8192;
+/// The most clients that are served at the same time.
+const CLIENTS_MAX: usize = 64;
 
 /// A server of a node's views over HTTP, until it is dropped. Created by [`Node::serve_metrics`].
 #[must_use = "the views are served until this is dropped"]
@@ -62,13 +65,13 @@ impl Node {
         let (node, end) = (self.clone(), ending.clone());
         let builder = std::thread::Builder::new().name("ums-metrics".into());
         let thread = builder.spawn(move || {
+            let taken = Arc::new(AtomicUsize::new(0));
             for client in listener.incoming() {
                 if end.load(Ordering::Acquire) {
                     return;
                 }
                 match client {
-                    // Errors are ignored: the client has gone away or has sent nonsense.
-                    Ok(client) => drop(answer(&node, client, &end)),
+                    Ok(client) => serve(&node, client, &end, &taken),
                     // Usually no descriptor is free. The pause prevents a busy loop.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
@@ -139,8 +142,38 @@ impl Write for Hurried<'_> {
     }
 }
 
-fn answer(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>) -> io::Result<()> {
-    let mut lines = BufReader::new(Hurried::new(&client).take(REQUEST_MAX)).lines();
+/// One of the places for clients; dropping it gives it back.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Serves a client on a thread of its own, or on this one if the system refuses a thread. Waits
+/// first if there are too many such threads.
+fn serve(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>, taken: &Arc<AtomicUsize>) {
+    while taken.load(Ordering::Acquire) >= CLIENTS_MAX && !ending.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    taken.fetch_add(1, Ordering::AcqRel);
+    let place = Place(taken.clone());
+    let client = Arc::new(client);
+    let (its_node, its_client, end) = (node.clone(), client.clone(), ending.clone());
+    let builder = std::thread::Builder::new().name("ums-metrics".into());
+    let thread = builder.spawn(move || {
+        let _place = place;
+        // Errors are ignored: the client has gone away or has sent nonsense.
+        let _ = answer(&its_node, &its_client, &end);
+    });
+    if thread.is_err() {
+        let _ = answer(node, &client, ending);
+    }
+}
+
+fn answer(node: &Node, client: &TcpStream, ending: &Arc<AtomicBool>) -> io::Result<()> {
+    let mut lines = BufReader::new(Hurried::new(client).take(REQUEST_MAX)).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
     // The rest of the request must be read. Otherwise closing the socket could reset the connection
     // before the answer arrives.
@@ -151,14 +184,14 @@ fn answer(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>) -> io::Resul
     }
     let target = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
     let Some(order) = target.and_then(order) else {
-        return send(&client, &page(node, target));
+        return send(client, &page(node, target));
     };
     let copy = client.try_clone()?;
     let kind = if order.format == TraceFormat::Chrome { JSON } else { BYTES };
     let deliver = move |body| drop(send(&copy, &("200 OK", kind, body)));
     order.carry_out(node.clone(), ending.clone(), deliver).or_else(|sentence| {
         let body = format!("{sentence}\n").into_bytes();
-        send(&client, &("503 Service Unavailable", PLAIN, body))
+        send(client, &("503 Service Unavailable", PLAIN, body))
     })
 }
 

@@ -30,7 +30,7 @@ use crate::os::clock;
 
 /// Longer messages are cut. A pipe accepts this many bytes in one piece.
 const LENGTH_MAX: usize = 1024;
-/// The pause between two messages of one kind: 10 s.
+/// The pause between two messages of one kind: 10 s. Messages about clients have a tenth of it.
 const PAUSE_NS: u64 = 10_000_000_000;
 
 /// The subject of a message. Each kind has its own rate limit.
@@ -50,6 +50,15 @@ pub(crate) enum WarningKind {
     Panicked,
     /// An option could not be applied.
     Setup,
+    /// What a client of a server did wrong, such as a failed login.
+    Client,
+}
+
+impl WarningKind {
+    /// Returns how long no further message of this kind is written.
+    fn pause_ns(self) -> u64 {
+        if matches!(self, WarningKind::Client) { PAUSE_NS / 10 } else { PAUSE_NS }
+    }
 }
 
 /// The rate limit of one kind of messages.
@@ -65,9 +74,9 @@ impl Gate {
     }
 
     /// Returns whether a message may be written now. Of several callers at once, one gets true.
-    fn passes(&self, now: u64) -> bool {
+    fn passes(&self, now: u64, pause: u64) -> bool {
         let until = self.closed_until.load(Ordering::Relaxed);
-        let next = now.saturating_add(PAUSE_NS);
+        let next = now.saturating_add(pause);
         now >= until
             && self
                 .closed_until
@@ -75,8 +84,13 @@ impl Gate {
                 .is_ok()
     }
 
-    fn tell(&self, now: u64, text: fmt::Arguments<'_>, write: impl FnOnce(&[u8]) -> bool) {
-        if !self.passes(now) {
+    fn tell(
+        &self,
+        (now, pause): (u64, u64),
+        text: fmt::Arguments<'_>,
+        write: impl FnOnce(&[u8]) -> bool,
+    ) {
+        if !self.passes(now, pause) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -91,7 +105,7 @@ impl Gate {
     }
 }
 
-static GATES: [Gate; 7] = [const { Gate::open() }; 7];
+static GATES: [Gate; 8] = [const { Gate::open() }; 8];
 
 /// Returns whether a message of this kind would be left out now, so that a caller can avoid the
 /// work of composing it.
@@ -105,7 +119,7 @@ pub(crate) fn warn(kind: WarningKind, text: fmt::Arguments<'_>) {
     if crate::os::sim::is_here() {
         return;
     }
-    GATES[kind as usize].tell(clock::now(), text, write_now);
+    GATES[kind as usize].tell((clock::now(), kind.pause_ns()), text, write_now);
 }
 
 /// Writes the last message of this process, which is about to abort.
@@ -164,7 +178,7 @@ mod tests {
 
     fn told(gate: &Gate, now: u64, text: &str, taken: bool) -> Option<String> {
         let mut said = None;
-        gate.tell(now, format_args!("{text}"), |bytes| {
+        gate.tell((now, PAUSE_NS), format_args!("{text}"), |bytes| {
             said = Some(String::from_utf8(bytes.to_vec()).unwrap());
             taken
         });

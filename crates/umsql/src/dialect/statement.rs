@@ -22,6 +22,8 @@ pub(crate) enum Statement {
     Set {
         name: String,
         value: String,
+        /// Only until the end of the transaction.
+        local: bool,
     },
     Show(String),
     /// `RESET x`; `None` is `RESET ALL`.
@@ -143,14 +145,15 @@ fn transaction_control(first: &str, mut r: Reader<'_, '_>) -> Result<Statement> 
 }
 
 fn set(mut r: Reader<'_, '_>) -> Result<Statement> {
-    let _ = r.take(&["session"]) || r.take(&["local"]);
+    let local = r.take(&["local"]);
+    let _ = local || r.take(&["session"]);
     if r.take(&["transaction"]) || r.take(&["characteristics"]) {
         return Ok(Statement::Accepted("SET"));
     }
     let name = if r.take(&["time", "zone"]) { "timezone".to_owned() } else { r.table()? };
     let _ = r.take(&["="]) || r.take(&["to"]);
     let value: String = r.rest.iter().map(Token::value).collect();
-    Ok(Statement::Set { name: name.to_ascii_lowercase(), value })
+    Ok(Statement::Set { name: name.to_ascii_lowercase(), value, local })
 }
 
 fn dbcc(mut r: Reader<'_, '_>) -> Result<Statement> {
@@ -379,8 +382,10 @@ mod tests {
 
     #[test]
     fn settings_are_read_without_their_quotes() {
-        let set =
-            |name: &str, value: &str| Statement::Set { name: name.into(), value: value.into() };
+        let set = |name: &str, value: &str| {
+            let (name, value) = (name.into(), value.into());
+            Statement::Set { name, value, local: false }
+        };
         assert_eq!(of("set client_encoding to 'UTF8'"), set("client_encoding", "UTF8"));
         assert_eq!(of("SET search_path = public, x"), set("search_path", "public,x"));
         assert_eq!(of("set time zone 'UTC'"), set("timezone", "UTC"));

@@ -94,13 +94,25 @@ fn busy_loop(time: Duration) {
     }
 }
 
+/// Reads a time. As in PostgreSQL, NaN, null and negative times are none; a time longer than
+/// [`SLEEP_MAX`] is that.
 fn seconds(context: &Context<'_>, units_per_second: f64) -> Result<Duration> {
     let units = match context.get_raw(0) {
+        ValueRef::Null => 0.0,
         ValueRef::Integer(int) => int as f64,
         ValueRef::Real(real) => real,
-        other => types::to_text(other).trim().parse().unwrap_or(0.0),
+        other => {
+            let text = types::to_text(other);
+            text.trim().parse().map_err(|_| {
+                let text: String = text.chars().take(40).collect();
+                let wrong = format!("invalid input syntax for type double precision: \"{text}\"");
+                Error::UserFunctionError(wrong.into())
+            })?
+        }
     };
-    Ok(Duration::from_secs_f64((units / units_per_second).clamp(0.0, SLEEP_MAX)))
+    let seconds = units / units_per_second;
+    let seconds = if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, SLEEP_MAX) };
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 fn session(connection: &Connection) -> Result<()> {

@@ -11,11 +11,12 @@
 pub(crate) mod files;
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use ums::WaitError;
 use ums::stats::{View, WaitClass};
-pub(crate) use ums::sync::{Holder, Mutex as ParkingMutex, RawMutex, Sleeper, Woken};
+pub(crate) use ums::sync::{Event, Holder, Mutex as ParkingMutex, RawMutex, Sleeper, Woken};
 pub(crate) use ums::user::UserLock;
 use ums::{Node, WaitReason};
 
@@ -49,6 +50,25 @@ pub trait Conn {
     /// # Errors
     /// Any error, a timeout included, ends the connection.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Records that the client has logged in. Returns false if there is no place for it.
+    fn logged_in(&mut self) -> bool {
+        true
+    }
+
+    /// Returns what the clock asks about the client; `None` if it asks nothing.
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        None
+    }
+}
+
+/// The client of a session, seen from another thread.
+pub trait Peer: std::fmt::Debug + Send + Sync {
+    /// Returns whether a request of the client is queued or running.
+    fn is_busy(&self) -> bool;
+
+    /// Returns whether the client has closed the connection.
+    fn has_gone(&self) -> bool;
 }
 
 /// A cell of a [`HostTable`].

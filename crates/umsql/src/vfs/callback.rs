@@ -20,7 +20,9 @@ pub(super) fn guarded(body: impl FnOnce() -> c_int) -> c_int {
 pub(super) fn failed(error: &io::Error, code: c_int) -> c_int {
     LAST_ERROR.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ffi::SQLITE_FULL,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            ffi::SQLITE_FULL
+        }
         _ => code,
     }
 }

@@ -43,7 +43,10 @@ pub(crate) fn startup_len(input: &[u8], max: usize) -> Result<Option<usize>> {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Startup {
     /// A request for encryption. The answer is `N`: not supported.
-    Encrypt,
+    Encrypt {
+        /// One bit for each kind: TLS, GSSAPI.
+        kind: u8,
+    },
     /// A request to cancel the current statement of another connection.
     Cancel {
         /// The number of the other connection.
@@ -64,7 +67,8 @@ impl Startup {
     pub(crate) fn decode(packet: &[u8]) -> Result<Startup> {
         let mut body = Body::new(packet.get(4..).unwrap_or_default());
         match body.u32()? {
-            SSL | GSSENC => Ok(Startup::Encrypt),
+            SSL => Ok(Startup::Encrypt { kind: 1 }),
+            GSSENC => Ok(Startup::Encrypt { kind: 2 }),
             CANCEL => Ok(Startup::Cancel { pid: body.u32()?, secret: body.u32()? }),
             version if version >> 16 == 3 => {
                 let mut parameters = Vec::new();
@@ -234,7 +238,10 @@ mod tests {
         let begin = b"\0\0\0\x17\0\x03\0\0user\0me\0\0";
         let parameters = vec![("user".to_owned(), "me".to_owned())];
         assert_eq!(Startup::decode(begin), Ok(Startup::Begin { minor: 0, parameters }));
-        assert_eq!(Startup::decode(b"\0\0\0\x08\x04\xd2\x16\x2f"), Ok(Startup::Encrypt));
+        assert_eq!(
+            Startup::decode(b"\0\0\0\x08\x04\xd2\x16\x2f"),
+            Ok(Startup::Encrypt { kind: 1 })
+        );
         assert_eq!(Startup::decode(b"\0\0\0\x08\0\x02\0\0").unwrap_err().code, "0A000");
         assert!(Startup::decode(b"\0\0\0\x0a\0\x03\0\0ab").is_err());
     }

@@ -141,6 +141,12 @@ pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) ->
         out.extend((-1i32).to_be_bytes());
         return Ok(());
     }
+    if let ValueRef::Text(text) = value
+        && text.contains(&0)
+    {
+        // Clients end a text at its first zero byte.
+        return Err(nul().hint("SQLite stores it; cast the expression to blob to read it."));
+    }
     let at = out.len();
     out.extend([0; 4]);
     if column.format == 0 {
@@ -233,6 +239,11 @@ pub(crate) fn to_text(value: ValueRef<'_>) -> String {
             "\\x".chars().chain(digits).collect()
         }
     }
+}
+
+/// Returns the error for a text with a zero byte.
+fn nul() -> SqlError {
+    SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
 }
 
 fn hex(byte: u8) -> [u8; 2] {
@@ -335,9 +346,7 @@ fn decode_text(text: &str, oid: u32) -> Result<Value> {
             Some(digits) => unhex(digits.as_bytes()).map(Value::Blob).ok_or_else(invalid),
             None => Ok(Value::Blob(text.as_bytes().into())),
         },
-        _ if text.contains('\0') => {
-            Err(SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00"))
-        }
+        _ if text.contains('\0') => Err(nul()),
         _ => Ok(Value::Text(text.into())),
     }
 }

@@ -5,14 +5,16 @@
 //! session is called with its connection, and a connection is a borrowed client.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::ahead::Ahead;
 use super::listener::{Peer, Stream};
+use super::places::Places;
 use crate::io::{RECEIVE_MAX, send_bytes, submit_receive, wait_for};
 use crate::node::user::User;
 use crate::os::clock::{self, NEVER};
@@ -124,6 +126,31 @@ impl<'a> Connection<'a> {
         Resumer { client: Arc::downgrade(self.client) }
     }
 
+    /// Returns a handle that says from any thread whether the client is still there.
+    pub fn outlook(&self) -> Outlook {
+        Outlook { client: Arc::downgrade(self.client) }
+    }
+
+    /// Records that the client has proved who it is. From now on it makes no room for new
+    /// connections (see [`ServeOptions::max_new`](super::ServeOptions)). Returns false if as many
+    /// clients as the server permits have done that; then the session should end.
+    pub fn establish(&mut self) -> bool {
+        let client = self.client;
+        if !client.established.load(Ordering::Relaxed) {
+            let others = client.others.upgrade();
+            let established = others.is_some_and(|o| o.places.establish(client.user.id()));
+            client.established.store(established, Ordering::Relaxed);
+        }
+        client.established.load(Ordering::Relaxed)
+    }
+
+    /// Writes a message about this client to stderr, with its address, unless there was such a
+    /// message in the same second.
+    pub fn warn(&self, text: fmt::Arguments<'_>) {
+        let text = format_args!("{}: {text}", self.client.peer);
+        crate::current::warn(WarningKind::Client, text);
+    }
+
     fn deadline(&self) -> u64 {
         self.timeout.map_or(NEVER, clock::after)
     }
@@ -147,6 +174,31 @@ impl Resumer {
 impl std::fmt::Debug for Resumer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Resumer")
+    }
+}
+
+/// A handle that says from any thread whether a client is still there.
+#[derive(Clone)]
+pub struct Outlook {
+    client: Weak<Client>,
+}
+
+impl Outlook {
+    /// Returns whether a request of the connection is queued or running.
+    pub fn is_busy(&self) -> bool {
+        self.client.upgrade().is_some_and(|client| client.user.is_busy())
+    }
+
+    /// Returns whether the client has closed the connection, or at least its sending side. Input
+    /// that was not read yet makes no difference.
+    pub fn client_has_gone(&self) -> bool {
+        self.client.upgrade().is_none_or(|client| client.stream.has_ended())
+    }
+}
+
+impl fmt::Debug for Outlook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Outlook")
     }
 }
 
@@ -198,6 +250,10 @@ pub(super) struct Client {
     fate: AtomicU8,
     /// The refusal has been sent to the client.
     refused: AtomicBool,
+    /// The connection must close, to make room for a new one.
+    evicted: AtomicBool,
+    /// The client has proved who it is, and has one of the places for those.
+    established: AtomicBool,
     others: Weak<Clients>,
 }
 
@@ -288,8 +344,19 @@ impl Client {
         }
     }
 
+    /// Returns whether the connection must end as soon as no request of it runs.
     fn stopping(&self) -> bool {
-        self.others.upgrade().is_none_or(|others| others.is_stopping())
+        self.evicted.load(Ordering::SeqCst)
+            || self.others.upgrade().is_none_or(|others| others.is_stopping())
+    }
+
+    /// Ends the connection as if the server stopped.
+    fn evict(self: &Arc<Self>) {
+        self.evicted.store(true, Ordering::SeqCst);
+        // A request that ends after the line above sees the flag, and arms no read; so does `arm`
+        // itself after it has recorded its read. A read that was recorded before is cancelled here.
+        self.disarm();
+        self.resume(Why::Stopping);
     }
 
     /// The completion routine of the pending read.
@@ -418,27 +485,14 @@ impl Client {
 pub(super) struct Clients {
     by_user: Lock<HashMap<UserId, Arc<Client>>>,
     stopping: AtomicBool,
-    /// The number of connections that have a place. A place is claimed before anything else is done
-    /// for a connection.
-    open: AtomicUsize,
+    pub places: Places,
     panics: AtomicU64,
 }
 
 impl Clients {
-    /// Returns how many connections have a place.
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Acquire)
-    }
-
-    /// Claims a place for a connection; returns false if `limit` connections have one.
-    pub fn claim_place(&self, limit: usize) -> bool {
-        let claim = |open| (open < limit).then_some(open + 1);
-        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).is_ok()
-    }
-
-    /// Gives back the place of a connection that was never added.
-    pub fn return_place(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+    /// Makes an empty set of connections, with these places.
+    pub fn new(places: Places) -> Clients {
+        Clients { places, ..Clients::default() }
     }
 
     /// Adds a connection that has a place.
@@ -459,16 +513,22 @@ impl Clients {
             parked: Lock::default(),
             fate: AtomicU8::new(ENQUEUEING),
             refused: AtomicBool::new(false),
+            evicted: AtomicBool::new(false),
+            established: AtomicBool::new(false),
             others: Arc::downgrade(self),
         });
         self.by_user.lock().insert(client.user.id(), client.clone());
+        let oldest = self.places.add(client.user.id());
+        let evicted = oldest.and_then(|oldest| self.by_user.lock().get(&oldest).cloned());
+        evicted.into_iter().for_each(|evicted| evicted.evict());
         client
     }
 
     /// Removes a connection and gives back its place.
     fn forget(&self, user: UserId) {
-        if self.by_user.lock().remove(&user).is_some() {
-            self.return_place();
+        let client = self.by_user.lock().remove(&user);
+        if let Some(client) = client {
+            self.places.forget(user, client.established.load(Ordering::Relaxed));
         }
     }
 

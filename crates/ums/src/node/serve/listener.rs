@@ -7,6 +7,19 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+
+/// How long a TCP connection is silent before the system asks the peer whether it is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// The time between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// After so many questions without an answer the connection ends.
+const KEEPALIVE_QUESTIONS: u32 = 6;
+/// A connection ends if the peer's system does not confirm what was sent for this long.
+const UNCONFIRMED: Duration = Duration::from_secs(120);
 
 /// A listening socket for [`Node::serve`](crate::Node::serve).
 #[derive(Debug)]
@@ -92,15 +105,30 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Puts the stream into non-blocking mode, and turns off the delay of small TCP writes (Nagle).
+    /// Puts the stream into non-blocking mode. For TCP it also turns off the delay of small writes
+    /// (Nagle), and lets the system find out that the peer is lost.
     pub(super) fn prepare(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => {
                 let _ = stream.set_nodelay(true);
+                // The connection works without these, too.
+                let _ = find_lost_peers(stream);
                 stream.set_nonblocking(true)
             }
             Stream::Unix(stream) => stream.set_nonblocking(true),
         }
+    }
+
+    /// Returns whether the peer has closed the connection, or at least its sending side, also if
+    /// there is input that has not been read.
+    pub(super) fn has_ended(&self) -> bool {
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut asked = match self {
+            Stream::Tcp(stream) => [PollFd::new(stream, PollFlags::RDHUP)],
+            Stream::Unix(stream) => [PollFd::new(stream, PollFlags::RDHUP)],
+        };
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().intersects(ended)
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -131,4 +159,12 @@ impl Stream {
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
+}
+
+fn find_lost_peers(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_QUESTIONS)?;
+    sockopt::set_tcp_user_timeout(stream, UNCONFIRMED.as_millis() as u32)
 }

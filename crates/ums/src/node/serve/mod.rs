@@ -24,10 +24,11 @@
 
 // A file uses only files that are declared above it.
 mod ahead;
+mod places;
 mod listener;
 mod connection;
 mod server;
 
-pub use connection::{Connection, Next, Resumer, Session, Why};
+pub use connection::{Connection, Next, Outlook, Resumer, Session, Why};
 pub use listener::{Listener, Peer};
 pub use server::{ServeOptions, Server, ServerCounters};

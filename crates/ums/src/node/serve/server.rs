@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::connection::{Clients, Session, Why};
 use super::listener::{Listener, Peer, Stream};
+use super::places::Places;
 use crate::io::submit_poll;
 use crate::net::{is_shortage, report_shortage};
 use crate::node::user::User;
@@ -23,7 +24,6 @@ struct Inner {
     node: Node,
     listener: Listener,
     bound: Option<HiddenScheduler>,
-    limit: usize,
     make: MakeSession,
     clients: Arc<Clients>,
     accepts: Lock<Vec<(Weak<Scheduler>, u64)>>,
@@ -41,6 +41,13 @@ pub struct ServeOptions {
     /// The largest number of open connections. Further connections are closed as soon as they are
     /// accepted. 0, the default, means no limit.
     pub max_connections: usize,
+    /// The largest number of open connections for which [`Connection::establish`] has not been
+    /// called, for protocols in which clients log in. The oldest of them makes room for a new one,
+    /// so silent connections keep out no other. With this limit, `max_connections` counts only
+    /// established connections, and `establish` enforces it. 0, the default, means no limit.
+    ///
+    /// [`Connection::establish`]: super::Connection::establish
+    pub max_new: usize,
 }
 
 /// A listener and its connections, created by [`Node::serve`]. Dropping it stops the server without
@@ -115,10 +122,9 @@ impl Node {
         let inner = Arc::new(Inner {
             node: self.clone(),
             listener,
-            limit: if options.max_connections == 0 { usize::MAX } else { options.max_connections },
             bound: options.on,
             make: Box::new(make),
-            clients: Arc::default(),
+            clients: Arc::new(Clients::new(Places::new(options.max_connections, options.max_new))),
             accepts: Lock::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -208,10 +214,10 @@ impl Inner {
     fn welcome(self: &Arc<Self>, stream: Stream, peer: Peer) {
         // The place is claimed first, because schedulers accept in parallel, and making a session
         // may wait.
-        if !self.clients.claim_place(self.limit) {
+        if !self.clients.places.claim() {
             self.refused.fetch_add(1, Ordering::Relaxed);
         } else if !self.begin(stream, peer) {
-            self.clients.return_place();
+            self.clients.places.give_back();
         }
     }
 
@@ -251,7 +257,7 @@ impl Server {
     pub fn counters(&self) -> ServerCounters {
         let i = &self.inner;
         ServerCounters {
-            open: i.clients.open(),
+            open: i.clients.places.open(),
             accepted: i.accepted.load(Ordering::Relaxed),
             refused: i.refused.load(Ordering::Relaxed),
             accept_errors: i.accept_errors.load(Ordering::Relaxed),
@@ -276,7 +282,7 @@ impl Server {
     /// Returns whether all have closed.
     pub fn stop_and_wait(&self, grace: Duration) -> bool {
         self.stop();
-        crate::os::threads::wait_until(grace, || self.inner.clients.open() == 0)
+        crate::os::threads::wait_until(grace, || self.inner.clients.places.open() == 0)
     }
 }
 

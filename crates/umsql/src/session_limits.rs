@@ -1,0 +1,238 @@
+//! How a session keeps its time limits.
+//!
+//! The clock (`clock.rs`) measures the time of statements, whether they run or wait, and cancels
+//! them. The time of an idle session is a timer of its connection (`listen.rs`), which asks here
+//! what becomes of the session.
+
+use std::time::{Duration, Instant};
+
+use crate::clock::LOOK_AGAIN;
+use crate::error::{Failure, Result, SqlError};
+use crate::host::Conn;
+use crate::keys::{Cause, gate_was_held};
+use crate::session::{Session, Tx};
+
+/// Why an idle session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// Not now. After this time it must be asked again; `None` means that there is no limit.
+    Stays(Option<Duration>),
+    TooLong,
+    TooLongInTransaction,
+    KeepsOthers,
+}
+
+impl Idle {
+    /// Returns the error with which the session ends.
+    pub(crate) fn error(self) -> Option<SqlError> {
+        Some(match self {
+            Idle::Stays(_) => return None,
+            Idle::TooLong => {
+                SqlError::fatal("57P05", "terminating connection due to idle-session timeout")
+            }
+            Idle::TooLongInTransaction => SqlError::fatal(
+                "25P03",
+                "terminating connection due to idle-in-transaction timeout",
+            ),
+            Idle::KeepsOthers => gate_was_held(),
+        })
+    }
+}
+
+impl Session {
+    /// Returns whether the time that the session is idle now has a limit.
+    pub(crate) fn is_limited_when_idle(&self) -> bool {
+        let timeouts = &self.timeouts;
+        let idle = if self.in_transaction() {
+            timeouts.idle_in_transaction
+        } else {
+            timeouts.idle_session
+        };
+        self.holds_gate || !idle.is_zero()
+    }
+
+    /// Returns what becomes of the session, which has been idle for this time.
+    pub(crate) fn after_idling(&self, idle: Duration) -> Idle {
+        let (limit, outcome) = if self.in_transaction() {
+            (self.timeouts.idle_in_transaction, Idle::TooLongInTransaction)
+        } else {
+            (self.timeouts.idle_session, Idle::TooLong)
+        };
+        let mut left = None;
+        if !limit.is_zero() {
+            left = Some(limit.saturating_sub(idle)).filter(|left| !left.is_zero());
+            if left.is_none() {
+                return outcome;
+            }
+        }
+        let gate_limit = self.server.gate_idle;
+        if self.holds_gate && !gate_limit.is_zero() {
+            let mut until = gate_limit.saturating_sub(self.gate_idle + idle);
+            if until.is_zero() && self.server.keys.someone_waits_to_write() {
+                return Idle::KeepsOthers;
+            }
+            if until.is_zero() {
+                until = LOOK_AGAIN.min(gate_limit);
+            }
+            left = Some(left.map_or(until, |left| left.min(until)));
+        }
+        Idle::Stays(left)
+    }
+
+    /// Records that the session, which owns the gate perhaps, has been idle for this time.
+    pub(crate) fn add_idle(&mut self, idle: Duration) {
+        if self.holds_gate {
+            self.gate_idle += idle;
+        }
+    }
+
+    /// Takes back [`Session::add_idle`]: the session is still idle.
+    pub(crate) fn subtract_idle(&mut self, idle: Duration) {
+        self.gate_idle = self.gate_idle.saturating_sub(idle);
+    }
+
+    /// Returns whether the last request has carried something out, and not only read a part of a
+    /// unit.
+    pub(crate) fn has_worked(&self) -> bool {
+        self.has_worked
+    }
+
+    /// Runs a statement, which the clock cancels if it takes longer than `statement_timeout`. A
+    /// deferred statement keeps its limit.
+    pub(crate) fn within_limit<R>(
+        &mut self,
+        run: impl FnOnce(&mut Session) -> std::result::Result<R, Failure>,
+    ) -> std::result::Result<R, Failure> {
+        if !self.timeouts.statement.is_zero() {
+            self.arm(Cause::StatementTimeout, self.timeouts.statement);
+        }
+        let outcome = run(self);
+        if !self.armed.is_empty() && !matches!(outcome, Err(Failure::Later)) {
+            self.disarm_all();
+            let cancelled = |error: &SqlError| error.code == "57014" || error.code == "40001";
+            if !matches!(&outcome, Err(Failure::Sql(error)) if cancelled(error)) {
+                // The clock was a moment too late.
+                self.server.keys.take_cause(self.user);
+            }
+        }
+        outcome
+    }
+
+    /// Limits a wait for the write gate to `lock_timeout`.
+    pub(crate) fn limit_wait_for_gate(&mut self) {
+        if !self.timeouts.lock.is_zero() {
+            self.arm(Cause::LockTimeout, self.timeouts.lock);
+        }
+    }
+
+    /// Lets the clock end a COPY that makes no progress from now on, if others wait to write.
+    pub(crate) fn expect_progress(&mut self) {
+        let limit = self.server.gate_idle;
+        if !limit.is_zero() {
+            self.disarm(Cause::GateHeld);
+            self.arm(Cause::GateHeld, limit);
+        }
+    }
+
+    /// Lets the clock cancel this session's statement after this time, unless it was asked to
+    /// before.
+    fn arm(&mut self, cause: Cause, after: Duration) {
+        if !self.armed.contains(&cause) {
+            self.armed.push(cause);
+            self.server.clock.arm(self.user, cause, Instant::now() + after);
+        }
+    }
+
+    pub(crate) fn disarm(&mut self, cause: Cause) {
+        if let Some(at) = self.armed.iter().position(|armed| *armed == cause) {
+            self.armed.swap_remove(at);
+            self.server.clock.disarm(self.user, cause);
+        }
+    }
+
+    pub(crate) fn disarm_all(&mut self) {
+        for cause in std::mem::take(&mut self.armed) {
+            self.server.clock.disarm(self.user, cause);
+        }
+    }
+
+    /// Returns the error of a statement that was cancelled: another one if the clock did it.
+    pub(crate) fn why_cancelled(
+        &mut self,
+        error: SqlError,
+    ) -> std::result::Result<SqlError, Failure> {
+        self.disarm_all();
+        match self.server.keys.take_cause(self.user) {
+            None => Ok(error),
+            Some(cause) => cause.error().ok_or(Failure::Gone),
+        }
+    }
+
+    /// Sets a time limit; only until the end of the transaction if it is `local`. Returns false if
+    /// there is none with this name.
+    pub(crate) fn set_limit(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        local: bool,
+    ) -> Result<bool> {
+        let mut timeouts = self.timeouts;
+        if !timeouts.set(name, value, self.server.timeouts)? {
+            return Ok(false);
+        }
+        if local && matches!(self.tx, Tx::Idle | Tx::Implicit) {
+            self.out.warning("25P01", "SET LOCAL can only be used in transaction blocks");
+            return Ok(true);
+        }
+        if local && self.timeouts_after.is_none() {
+            self.timeouts_after = Some(self.timeouts);
+        }
+        if !local && let Some(after) = &mut self.timeouts_after {
+            after.set(name, value, self.server.timeouts)?;
+        }
+        self.timeouts = timeouts;
+        Ok(true)
+    }
+
+    /// Sets all limits to those with which a session begins.
+    pub(crate) fn reset_limits(&mut self) {
+        self.timeouts_after = None;
+        self.timeouts = self.server.timeouts;
+    }
+
+    /// Ends the limits that SET LOCAL has set.
+    pub(crate) fn end_local_limits(&mut self) {
+        if let Some(timeouts) = self.timeouts_after.take() {
+            self.timeouts = timeouts;
+        }
+    }
+
+    /// Takes the settings of the first packet that this server knows.
+    pub(crate) fn take_parameters(&mut self, parameters: &[(String, String)]) -> Result<()> {
+        let options = parameters.iter().filter(|(name, _)| name == "options");
+        let words = options.flat_map(|(_, options)| options.split_whitespace());
+        // `-c name=value`, `-cname=value` and `--name=value`.
+        let words = words.map(|word| {
+            word.strip_prefix("-c").or_else(|| word.strip_prefix("--")).unwrap_or(word)
+        });
+        let pairs = words.filter_map(|word| word.split_once('='));
+        let direct = parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in direct.chain(pairs) {
+            let name = name.to_ascii_lowercase();
+            self.set_limit(&name, Some(value), false)
+                .map_err(|error| SqlError { fatal: true, ..error })?;
+            if name == "application_name" {
+                self.settings.retain(|(known, _)| **known != *name);
+                self.settings.push((name.into(), value.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the client why its idle session ends. The caller then closes the connection.
+    pub(crate) fn end_idle(&mut self, conn: &mut dyn Conn, error: &SqlError) {
+        if self.is_logged_in() {
+            self.close_with(conn, error);
+        }
+    }
+}
