@@ -8,6 +8,7 @@ mod asking;
 mod bench;
 mod demo;
 mod export;
+mod limits;
 mod probe;
 mod serve;
 mod stacks;

@@ -19,6 +19,7 @@ use ums::stats::{MetricsServer, StatsSocket};
 use ums::{Builder, Node, WorkerKind, monitor};
 use umsql::listen::{self, Patience};
 
+use crate::limits::LimitArgs;
 use crate::raw::workers_of;
 use crate::times::Times;
 
@@ -104,6 +105,9 @@ pub struct ServeArgs {
     /// a new one comes. 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 2000)]
     max_new: usize,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// Also listen here for one administrator connection, which has workers of its own and is
     /// served even if all others are stuck. Loopback only.
@@ -207,7 +211,7 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     node.print_stacks_on_sigusr2()?;
     let server = umsql::Server::open(settings)
         .map_err(|error| format!("cannot open the database {}: {error}", database.display()))?;
-    let patience = args.times.patience();
+    let patience = Patience { answer: args.limits.answer(), ..args.times.patience() };
 
     let listener = listen_on(args.listen)?;
     let options = || ServeOptions { max_new: args.max_new, ..ServeOptions::default() };
@@ -334,6 +338,7 @@ fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
     settings.folders = args.file_dir.clone();
     settings.timeouts = args.times.timeouts(args.idle_timeout.map(Duration::from_secs));
     settings.gate_idle = args.times.gate_idle;
+    args.limits.apply(&mut settings);
     settings.files = match args.vfs {
         Vfs::Ums => umsql::Files::Ums,
         Vfs::Direct => umsql::Files::UmsDirect,

@@ -15,7 +15,7 @@
 //! wait or yield.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::os::clock;
@@ -232,6 +232,28 @@ pub fn checkpoint() -> Result<(), WaitError> {
 /// caller is preemptive. Returns false on a plain thread.
 pub fn is_cancelled() -> bool {
     worker_waiter().is_some_and(Waiter::is_cancelled)
+}
+
+/// Returns a number of the calling worker, or of the calling plain thread, which only the program
+/// reads and writes. It is 0 at first. Unlike a thread-local, it is each worker's own also with
+/// fibers, and code that the caller's stack leads to reads it without being passed anything.
+///
+/// A worker carries out requests of many users one after the other, and the number stays what it
+/// is. So a request that sets it sets it back before its end.
+///
+/// ```
+/// use std::sync::atomic::Ordering::Relaxed;
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let seen = node.run(|| {
+///     ums::worker::word().store(7, Relaxed);
+///     let other = ums::spawn(|| ums::worker::word().load(Relaxed)).join().unwrap();
+///     (ums::worker::word().swap(0, Relaxed), other)
+/// });
+/// assert_eq!(seen, (7, 0));
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+pub fn word() -> &'static AtomicU64 {
+    &waiter().program
 }
 
 /// Returns the calling worker, whether it is on its scheduler or preemptive; `None` on a plain

@@ -55,6 +55,13 @@ impl SqlError {
         SqlError::new("0A000", message)
     }
 
+    /// Returns the error of a client that has taken its part of the memory, or that asks when
+    /// nothing is left.
+    pub(crate) fn out_of_memory() -> SqlError {
+        SqlError::new("53200", "out of memory")
+            .hint("ums_memory shows what clients take; ums serve has --client-memory and --memory.")
+    }
+
     /// Returns the same error with a hint.
     pub fn hint(mut self, hint: &'static str) -> SqlError {
         self.hint = Some(hint);
@@ -168,12 +175,13 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
         ffi::SQLITE_LOCKED => SqlError::new("55P03", message),
         // The session replaces this error by the authorizer's own.
         ffi::SQLITE_AUTH => SqlError::new(NOT_AUTHORIZED, message),
-        ffi::SQLITE_NOMEM => SqlError::new("53200", message),
+        ffi::SQLITE_NOMEM => SqlError::out_of_memory(),
         ffi::SQLITE_READONLY => SqlError::new("25006", message),
         ffi::SQLITE_IOERR | ffi::SQLITE_CANTOPEN => SqlError::new("58030", message),
         ffi::SQLITE_CORRUPT | ffi::SQLITE_NOTADB => SqlError::new("XX001", message),
         ffi::SQLITE_FULL => SqlError::new("53100", message),
-        ffi::SQLITE_TOOBIG => SqlError::new("54000", message),
+        ffi::SQLITE_TOOBIG => SqlError::new("54000", message)
+            .hint("ums serve --max-value sets the length of a value and of a row."),
         ffi::SQLITE_MISMATCH => SqlError::new("42804", message),
         ffi::SQLITE_RANGE => SqlError::new("42P02", message),
         ffi::SQLITE_ERROR => from_message(message),

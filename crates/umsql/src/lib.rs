@@ -3,7 +3,7 @@
 //! on a list of its scheduler.
 //!
 //! ```text
-//! host  <-  error  <-  wire  <-  vfs  <-  dialect  <-  engine  <-  plan
+//! host  <-  error  <-  memory  <-  wire  <-  vfs  <-  dialect  <-  engine  <-  plan
 //!       <-  server  <-  session  <-  listen
 //! ```
 //!
@@ -19,6 +19,7 @@
 pub mod host;
 
 pub mod error;
+mod memory;
 mod wire;
 
 mod vfs;
@@ -32,11 +33,13 @@ mod keys;
 mod plan;
 mod portal;
 mod server;
+mod slow;
 mod timeouts;
 
 mod copy;
 mod export;
 mod extended;
+mod keeping;
 mod login;
 mod run;
 mod session;
@@ -56,6 +59,7 @@ pub mod fuzz;
 
 pub use engine::Files;
 pub use export::{Exported, export};
+pub use memory::Limits;
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};
 pub use timeouts::{Timeouts, WrongTime, parse_time};

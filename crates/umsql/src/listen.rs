@@ -29,6 +29,9 @@ pub struct Patience {
     /// The time to send or receive the next bytes in the middle of a request; `None` means no
     /// limit.
     pub transfer: Option<Duration>,
+    /// The time to receive one part of an answer: 32 KiB, or one long row; `None` means no limit.
+    /// It ends the wait for a client that reads a byte now and then.
+    pub answer: Option<Duration>,
     /// How often the clients of running and waiting statements are looked at. If a client has
     /// closed the connection, its statement is cancelled. `None`: never. The first call of
     /// [`serve`] for a server decides.
@@ -36,11 +39,16 @@ pub struct Patience {
 }
 
 impl Default for Patience {
-    /// Returns one minute for the login and for sending or receiving bytes, and a look at the
-    /// clients each second.
+    /// Returns one minute for the login, for sending or receiving bytes, and for a part of an
+    /// answer, and a look at the clients each second.
     fn default() -> Patience {
         let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-        Patience { login: minute, transfer: Some(minute), client_check: Some(second) }
+        Patience {
+            login: minute,
+            transfer: Some(minute),
+            answer: Some(minute),
+            client_check: Some(second),
+        }
     }
 }
 
@@ -62,6 +70,9 @@ pub fn serve(
     let its_node = node.clone();
     let cancel = move |user| its_node.cancel(user);
     server.clock.start(&server.keys, patience.client_check, cancel)?;
+    if options.on.is_none() {
+        server.slow.leave_workers(share);
+    }
     node.serve(listener, options, move |user, _peer| {
         let (session, now) = (server.session(user.id()), Instant::now());
         Box::new(Served { session, patience, server: server.clone(), begun: now, idle: None })
@@ -99,8 +110,7 @@ impl Served {
         let since = *self.idle.get_or_insert_with(Instant::now);
         let outcome = self.session.after_idling(since.elapsed());
         if let Some(error) = outcome.error() {
-            conn.timeout = Some(LAST_WORDS);
-            self.session.end_idle(&mut Wire { conn }, &error);
+            self.say_last(conn, |session, wire| session.end_idle(wire, &error));
             return Next::Close;
         }
         match outcome {
@@ -129,9 +139,19 @@ impl Served {
         if self.begun.elapsed() < REFUSAL_PAUSE {
             return self.before_login();
         }
-        conn.timeout = Some(LAST_WORDS);
-        self.session.refuse(&mut Wire { conn });
+        self.say_last(conn, |session, wire| session.refuse(wire));
         Next::Close
+    }
+
+    /// Sends a last message, for which a client that does not read has only a moment.
+    fn say_last(
+        &mut self,
+        conn: &mut Connection<'_>,
+        say: impl FnOnce(&mut Session, &mut Wire<'_, '_>),
+    ) {
+        conn.timeout = Some(LAST_WORDS);
+        let patience = Patience { answer: Some(LAST_WORDS), ..self.patience };
+        say(&mut self.session, &mut Wire { conn, server: &self.server, patience });
     }
 }
 
@@ -148,7 +168,8 @@ impl ums::serve::Session for Served {
                 self.server.clock.notice();
                 let idle = self.idle.map_or(Duration::ZERO, |since| since.elapsed());
                 self.session.add_idle(idle);
-                let flow = self.session.on_readable(&mut Wire { conn });
+                let (server, patience) = (&*self.server, self.patience);
+                let flow = self.session.on_readable(&mut Wire { conn, server, patience });
                 // A part of a request does not end the time of being idle.
                 if self.session.has_worked() {
                     self.idle = None;
@@ -158,8 +179,7 @@ impl ums::serve::Session for Served {
                 flow
             }
             Why::Stopping => {
-                conn.timeout = Some(LAST_WORDS);
-                self.session.shut_down(&mut Wire { conn });
+                self.say_last(conn, |session, wire| session.shut_down(wire));
                 Flow::Close
             }
         };
@@ -180,6 +200,8 @@ impl ums::serve::Session for Served {
 
 struct Wire<'a, 'b> {
     conn: &'a mut Connection<'b>,
+    server: &'a Server,
+    patience: Patience,
 }
 
 impl Conn for Wire<'_, '_> {
@@ -201,7 +223,27 @@ impl Conn for Wire<'_, '_> {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.conn.write_all(bytes)
+        let transfer = self.conn.timeout.replace(Duration::ZERO);
+        let written = self.conn.write(bytes);
+        self.conn.timeout = transfer;
+        let written = match written {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => 0,
+            written => written?,
+        };
+        let mut rest = &bytes[written..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let _waiting = self.server.slow.wait_for(self.user());
+        let end = self.patience.answer.map(|time| Instant::now() + time);
+        while !rest.is_empty() {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            self.conn.timeout = left.into_iter().chain(transfer).min();
+            let written = self.conn.write(rest)?;
+            rest = &rest[written..];
+        }
+        self.conn.timeout = transfer;
+        Ok(())
     }
 
     fn logged_in(&mut self) -> bool {

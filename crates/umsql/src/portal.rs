@@ -30,3 +30,10 @@ pub(crate) enum State {
     Suspended(Vec<u8>, usize),
     Done,
 }
+
+impl State {
+    /// Returns how many bytes of rows it keeps.
+    pub(crate) fn bytes(&self) -> usize {
+        if let State::Suspended(rows, _) = self { rows.capacity() } else { 0 }
+    }
+}

@@ -15,8 +15,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::Statement as Prepared;
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, Statement as Prepared};
 
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Sql, Statement, statement};
@@ -24,6 +24,7 @@ use crate::engine::{Engine, Lease};
 use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::keys::Cause;
+use crate::memory::{Kept, Purse};
 use crate::plan;
 use crate::session::{OUT_MAX, Session, Tx, settle};
 use crate::wire::message::utf8;
@@ -112,9 +113,9 @@ impl Session {
         position: impl Fn(&SqlError) -> Option<usize>,
     ) -> std::result::Result<(), Failure> {
         let Failure::Sql(mut error) = failure else { return Err(failure) };
-        if error.code == "40001" && host::cancelled() {
+        if matches!(error.code, "40001" | "53200") && host::cancelled() {
             // The statement was cancelled while it waited for a lock, which the engine reports as
-            // busy.
+            // busy, or when it asked for memory.
             error = host::Interrupted.into();
         }
         if error.code == "57014" && error.message == CANCELLED {
@@ -202,7 +203,7 @@ impl Session {
     /// Returns the session's connection. If it has none, it leases one.
     pub(crate) fn lease(&mut self) -> Result<&mut Lease> {
         if self.lease.is_none() {
-            self.lease = Some(Box::new(self.server.engine.lease()?));
+            self.lease = Some(Box::new(self.server.engine.lease(self.user)?));
         }
         Ok(self.lease.as_mut().expect("it was just put there"))
     }
@@ -370,6 +371,8 @@ impl Session {
             let mut run = Run {
                 out: &mut self.out,
                 conn,
+                purse: &mut self.purse,
+                kept: self.kept,
                 engine: &self.server.engine,
                 unsettled: &mut self.unsettled,
                 waits,
@@ -377,12 +380,14 @@ impl Session {
                 rest: Vec::new(),
             };
             run.rows(&mut prepared, text, lease, &call)?;
-            if !run.rest.is_empty() {
-                return Ok(Ran::Suspended(run.rest));
+            let (sent, rest) = (run.sent, run.rest);
+            self.kept.rows += rest.capacity();
+            if !rest.is_empty() {
+                return Ok(Ran::Suspended(rest));
             }
             let changes = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE");
-            rows += if changes { lease.changes() as usize } else { run.sent };
-            if call.limit > 0 && run.sent == call.limit {
+            rows += if changes { lease.changes() as usize } else { sent };
+            if call.limit > 0 && sent == call.limit {
                 // The row limit is exactly the number of rows, so the client's next Execute gets no
                 // rows.
                 return Ok(Ran::Suspended(Vec::new()));
@@ -456,6 +461,9 @@ pub(crate) fn bind(prepared: &mut Prepared<'_>, parameters: &[Value]) -> Result<
 struct Run<'a> {
     out: &'a mut Out,
     conn: &'a mut dyn Conn,
+    purse: &'a mut Purse,
+    /// What the session keeps besides.
+    kept: Kept,
     engine: &'a Arc<Engine>,
     /// The session's field with the same name.
     unsettled: &'a mut Option<u64>,
@@ -473,18 +481,26 @@ impl Run<'_> {
             self.out.bytes.clear();
             return Err(SqlError { fatal: true, ..error }.into());
         }
-        self.conn.write_all(&self.out.bytes).map_err(Failure::gone)?;
-        self.out.bytes.clear();
-        Ok(())
+        let sent = self.conn.write_all(&self.out.bytes).map_err(Failure::gone);
+        self.out.clear();
+        sent
+    }
+
+    /// Counts the rows that are kept, and those that are sent next.
+    fn count(&mut self, db: &Lease) -> Result<()> {
+        let output = self.out.bytes.capacity();
+        let kept = Kept { output, rows: self.kept.rows + self.rest.capacity(), ..self.kept };
+        self.purse.count(kept, Some(db.account()))
     }
 
     fn rows(
         &mut self,
         prepared: &mut Prepared<'_>,
         text: &str,
-        db: &Connection,
+        db: &Lease,
         call: &Call<'_>,
     ) -> std::result::Result<(), Failure> {
+        let max = self.engine.limits.client;
         let count = prepared.column_count();
         let known = match &call.columns {
             Some(columns) if columns.len() == count => None,
@@ -508,8 +524,12 @@ impl Run<'_> {
             let value = |index: usize| -> Result<ValueRef<'_>> { Ok(row.get_ref(index)?) };
             if call.limit > 0 && self.sent == call.limit {
                 let mut kept = Out { bytes: std::mem::take(&mut self.rest) };
-                kept.data_row(&columns, value)?;
+                let before = kept.bytes.capacity();
+                kept.data_row(&columns, max, value)?;
                 self.rest = kept.bytes;
+                if self.rest.capacity() > before {
+                    self.count(db)?;
+                }
                 if self.rest.len() > SUSPENDED_MAX {
                     return Err(SqlError::new(
                         "54000",
@@ -518,9 +538,10 @@ impl Run<'_> {
                     .into());
                 }
             } else {
-                self.out.data_row(&columns, value)?;
+                self.out.data_row(&columns, max, value)?;
                 self.sent += 1;
                 if self.out.bytes.len() > OUT_MAX {
+                    self.count(db)?;
                     self.send()?;
                 }
             }

@@ -13,7 +13,9 @@ use crate::engine::{Engine, Files};
 use crate::error::SqlError;
 use crate::host;
 use crate::keys::Keys;
+use crate::memory::Limits;
 use crate::plan::Plan;
+use crate::slow::SlowReaders;
 use crate::timeouts::Timeouts;
 use ums::lock::Lock;
 
@@ -37,12 +39,14 @@ pub struct Settings {
     /// How long a session may be idle in a transaction that has written, or may send no data of a
     /// COPY, if others wait to write. Zero: without a limit.
     pub gate_idle: Duration,
+    /// What clients may take of memory and disk.
+    pub limits: Limits,
 }
 
 impl Settings {
     /// Settings for a database without a password, with messages of at most 64 MiB, without
-    /// folders for clients, and with one time limit: a minute for an idle session for which others
-    /// wait.
+    /// folders for clients, with the limits of a computer with 4 GiB of memory, and with one time
+    /// limit: a minute for an idle session for which others wait.
     pub fn new(database: impl Into<PathBuf>) -> Settings {
         Settings {
             database: database.into(),
@@ -52,6 +56,7 @@ impl Settings {
             folders: Vec::new(),
             timeouts: Timeouts::default(),
             gate_idle: Duration::from_secs(60),
+            limits: Limits::of_memory(4 << 30),
         }
     }
 }
@@ -88,6 +93,8 @@ pub struct Server {
     /// The most workers that may wait for the write gate.
     waiting_max: AtomicUsize,
     plans: Lock<Plans>,
+    /// The clients for which a worker waits until they read.
+    pub(crate) slow: SlowReaders,
     buffers: Lock<Vec<Vec<u8>>>,
 }
 
@@ -105,7 +112,8 @@ impl Server {
     /// # Errors
     /// If the database cannot be opened or created; the SQLSTATE says why (see `docs/sqlite.md`).
     pub fn open(settings: Settings) -> Result<Arc<Server>, SqlError> {
-        let engine = Engine::open(&settings.database, settings.files, &settings.folders)?;
+        let engine =
+            Engine::open(&settings.database, settings.files, &settings.folders, settings.limits)?;
         Ok(Arc::new(Server {
             keys: Arc::new(Keys::new(Arc::clone(&engine.gate))),
             clock: Arc::default(),
@@ -116,6 +124,7 @@ impl Server {
             max_message: settings.max_message,
             waiting_max: AtomicUsize::new(usize::MAX),
             plans: Lock::default(),
+            slow: SlowReaders::default(),
             buffers: Lock::default(),
         }))
     }

@@ -21,10 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::{Login, WRONG_PASSWORD};
+use crate::dialect::tokens::Token;
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::keys::Cause;
+use crate::memory::{self, Kept, Purse};
 use crate::plan::Plan;
 use crate::portal::Portal;
 use crate::server::Server;
@@ -37,7 +39,7 @@ const LOGIN_MESSAGE_MAX: usize = 10 << 10;
 /// An extended cycle of this many bytes is begun although its Sync has not arrived.
 const UNIT_MAX: usize = 64 << 10;
 /// How much is read at once, in bytes.
-const CHUNK: usize = 8 << 10;
+pub(crate) const CHUNK: usize = 8 << 10;
 /// Output is sent when it exceeds this many bytes.
 pub(crate) const OUT_MAX: usize = 32 << 10;
 
@@ -88,7 +90,7 @@ pub struct Session {
     pub(crate) server: Arc<Server>,
     pub(crate) user: u64,
     pub(crate) phase: Phase,
-    input: Vec<u8>,
+    pub(crate) input: Vec<u8>,
     /// How much of `input` is consumed.
     consumed: usize,
     /// Where the current unit ends in `input`.
@@ -131,6 +133,11 @@ pub struct Session {
     pub(crate) claimed: Option<String>,
     /// Which kinds of encryption the client has asked for: bits of [`Startup::Encrypt`].
     pub(crate) asked_for: u8,
+    /// What the session keeps in memory, and its account.
+    pub(crate) kept: Kept,
+    pub(crate) purse: Purse,
+    /// The number of prepared statements when they were last counted, and their bytes.
+    pub(crate) prepared_counted: (usize, usize),
 }
 
 impl Server {
@@ -142,6 +149,7 @@ impl Server {
 
 impl Session {
     fn new(server: Arc<Server>, user: u64) -> Session {
+        let purse = Purse::new(server.engine.limits, user);
         Session {
             timeouts: server.timeouts,
             timeouts_after: None,
@@ -172,6 +180,9 @@ impl Session {
             portals: Vec::new(),
             skip_to_sync: false,
             settings: Vec::new(),
+            kept: Kept::default(),
+            purse,
+            prepared_counted: (0, 0),
         }
     }
 
@@ -191,11 +202,22 @@ impl Session {
     pub fn on_readable(&mut self, conn: &mut dyn Conn) -> Flow {
         self.may_defer = true;
         self.has_worked = false;
+        if let Some(lease) = &self.lease {
+            lease.account().begin(self.user);
+        }
+        let refusals = memory::refusals();
         let flow = catch_unwind(AssertUnwindSafe(|| self.request(conn))).unwrap_or_else(|_| {
             self.out.bytes.clear();
-            self.close_with(conn, &SqlError::fatal("XX000", "internal error"))
+            // Where SQLite returns a text, it cannot report that there is no memory for it, and the
+            // bindings panic.
+            let error = match memory::refusals() == refusals {
+                true => SqlError::fatal("XX000", "internal error"),
+                false => SqlError::out_of_memory(),
+            };
+            self.close_with(conn, &error)
         });
         self.rest();
+        memory::stop();
         flow
     }
 
@@ -300,8 +322,7 @@ impl Session {
             if self.find_unit()? {
                 return Ok(Fill::Unit);
             }
-            let len = self.input.len();
-            self.input.resize(len + CHUNK, 0);
+            let len = self.make_room()?;
             let read = conn.try_read(&mut self.input[len..]);
             self.input.truncate(len + *read.as_ref().unwrap_or(&0));
             match read {
@@ -401,9 +422,16 @@ impl Session {
         let rest = &self.input[self.consumed..];
         let len = frame_len(rest, self.max_message())?.filter(|len| *len <= rest.len());
         let len = len.ok_or_else(|| SqlError::protocol("a message ends before its length"))?;
-        let frame = (rest[0], rest[5..len].to_vec());
+        let tag = rest[0];
+        if len > CHUNK {
+            // The body is copied here, and once more in pieces: a text of SQL as tokens.
+            let copies = if matches!(tag, b'Q' | b'P') { size_of::<Token<'_>>() } else { 2 };
+            self.kept.input = self.input.capacity() + copies * len;
+            self.count()?;
+        }
+        let body = self.input[self.consumed + 5..self.consumed + len].to_vec();
         self.consumed += len;
-        Ok(frame)
+        Ok((tag, body))
     }
 
     /// Takes the next frame, and parks the worker until it has arrived. Only COPY reads like this.
@@ -425,8 +453,7 @@ impl Session {
             self.input.drain(..self.consumed);
             self.unit_end = self.unit_end.saturating_sub(self.consumed);
             self.consumed = 0;
-            let len = self.input.len();
-            self.input.resize(len + CHUNK, 0);
+            let len = self.make_room()?;
             let read = conn.read(&mut self.input[len..]);
             self.input.truncate(len + *read.as_ref().unwrap_or(&0));
             if read.map_err(Failure::of_read)? == 0 {
@@ -538,11 +565,12 @@ impl Session {
         } else if self.consumed > 0 {
             self.input.drain(..self.consumed);
         }
-        if self.input.capacity() > 2 * self.input.len() + CHUNK {
+        if self.input.capacity() > self.input.len() + self.input.len() / 2 + CHUNK {
             self.input.shrink_to_fit();
         }
         self.unit_end = 0;
         self.consumed = 0;
+        self.count_rest();
     }
 }
 

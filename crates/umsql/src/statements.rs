@@ -90,7 +90,7 @@ impl Session {
             self.out.row_description(&columns);
         }
         for row in &rows {
-            self.out.data_row(&columns, |index| Ok(ValueRef::from(&row[index])))?;
+            self.out.data_row(&columns, usize::MAX, |index| Ok(ValueRef::from(&row[index])))?;
             if self.out.bytes.len() > OUT_MAX {
                 self.flush(conn)?;
             }

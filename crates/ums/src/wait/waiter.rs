@@ -123,6 +123,8 @@ pub(crate) struct Waiter {
     pub(crate) foreign: ForeignLocks,
     /// The number of the last deadlock whose victim was a wait of this waiter.
     pub(crate) deadlock: plain::AtomicU64,
+    /// A number that belongs to the program: `ums::worker::word`.
+    pub(crate) program: plain::AtomicU64,
     /// What the waiter has in addition if it is a worker.
     pub(crate) record: WorkerRecord,
     pub(crate) member: Member<Waiter>,
@@ -256,6 +258,7 @@ impl Waiter {
             #[cfg(debug_assertions)]
             foreign: ForeignLocks::new(),
             deadlock: plain::AtomicU64::new(0),
+            program: plain::AtomicU64::new(0),
             record: WorkerRecord::new(),
             member,
         }

@@ -12,9 +12,10 @@ use super::files::Files;
 use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
-use super::{catalog, files, functions, limits, opening, tables};
+use super::{catalog, files, functions, limits, opening, tables, texts};
 use crate::error::{Result, SqlError};
 use crate::host::{self, UserLock};
+use crate::memory::{self, Limits, Taken};
 use crate::vfs::{Database, PATIENCE};
 use ums::lock::Lock;
 
@@ -25,6 +26,8 @@ const STEPS_PER_LOOK: i32 = 1000;
 const STATEMENTS_KEPT: usize = 32;
 /// How many idle connections one scheduler's pool keeps.
 const IDLE_KEPT: usize = 32;
+/// How much memory, in bytes, an idle connection may keep.
+const BYTES_KEPT: usize = 4 << 20;
 /// The write gate prefers waiters on the scheduler of the worker that releases it. This is how many
 /// times in a row they may be served before the first waiter in the queue.
 const PASSES: usize = 16;
@@ -40,6 +43,8 @@ pub(crate) struct Engine {
     lazy: Arc<LazyWriter>,
     /// Where clients may name files.
     pub(crate) folders: Arc<Folders>,
+    /// What clients may take.
+    pub(crate) limits: Limits,
     pools: Lock<Vec<Vec<Db>>>,
     /// The number of schema changes so far. A statement that was prepared before a change is not
     /// used after it.
@@ -50,13 +55,21 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Opens the database, and creates it if it does not exist.
-    pub(crate) fn open(path: &Path, files: Files, folders: &[PathBuf]) -> Result<Engine> {
+    pub(crate) fn open(
+        path: &Path,
+        files: Files,
+        folders: &[PathBuf],
+        limits: Limits,
+    ) -> Result<Engine> {
         opening::look_before(path)?;
         let folders = Folders::new(folders)?;
-        Engine::open_file(path, files, folders).map_err(|error| opening::explain(path, error))
+        memory::set_budget(limits.server);
+        Engine::open_file(path, files, folders, limits)
+            .map_err(|error| opening::explain(path, error))
     }
 
-    fn open_file(path: &Path, files: Files, folders: Folders) -> Result<Engine> {
+    fn open_file(path: &Path, files: Files, folders: Folders, limits: Limits) -> Result<Engine> {
+        files.keep_temporary_files_beside(path);
         let (connection, database) = files.connect(path, lazy_writer::READERS_PATIENCE)?;
         let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
         if mode != "wal" {
@@ -73,6 +86,7 @@ impl Engine {
             database,
             lazy: Arc::new(lazy),
             folders: Arc::new(folders),
+            limits,
             pools: Lock::default(),
             schema: AtomicU64::new(0),
             gate,
@@ -136,21 +150,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Leases a connection, which no one else uses until the lease is dropped.
-    pub(crate) fn lease(self: &Arc<Engine>) -> Result<Lease> {
-        let mut db = match self.take_kept() {
+    /// Leases a connection for `user`, which no one else uses until the lease is dropped. From then
+    /// on the connection's account is the caller's.
+    pub(crate) fn lease(self: &Arc<Engine>, user: u64) -> Result<Lease> {
+        let db = match self.take_kept() {
             Some(db) => db,
             None => self.connect()?,
         };
-        let schema = self.schema.load(Ordering::Acquire);
-        if db.schema != schema {
-            db.connection.flush_prepared_statement_cache();
-            // Columns are looked up in the connection's copy of the schema. This query updates the
-            // copy.
-            db.connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
-            db.schema = schema;
-        }
-        Ok(Lease { engine: Arc::clone(self), db: Some(db), pinned: false })
+        db.account.begin(user);
+        // From here on a failure ends the lease.
+        let mut lease = Lease { engine: Arc::clone(self), db: Some(db), pinned: false };
+        lease.refresh()?;
+        Ok(lease)
     }
 
     /// Records that a statement has changed the schema.
@@ -159,23 +170,36 @@ impl Engine {
     }
 
     fn connect(&self) -> Result<Db> {
+        let account = Taken::new(true, &self.limits)?;
+        account.begin(0);
+        let made = self.connect_with(account);
+        memory::stop();
+        made
+    }
+
+    fn connect_with(&self, account: Taken) -> Result<Db> {
         let (mut connection, _) = self.files.connect(&self.path, PATIENCE)?;
-        connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;")?;
+        connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=FILE;")?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-        limits::set(&connection)?;
+        limits::set(&connection, self.limits.value)?;
 
         let probe = Probe::default();
         let looks = probe.clone();
         let refused = allowed::restrict(&mut connection, Arc::clone(&self.folders))?;
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
+        texts::register(&connection, self.limits.value)?;
         let (database, on) = (self.database.clone(), self.files);
         let group_commit = move || files::group_commit(database.as_deref());
         let page_pool = move || files::page_pool(on);
-        tables::register(&connection, vec![Box::new(group_commit), Box::new(page_pool)])?;
+        let limits = self.limits;
+        let memory = move || files::memory(&limits);
+        let own: Vec<tables::Own> =
+            vec![Box::new(group_commit), Box::new(page_pool), Box::new(memory)];
+        tables::register(&connection, own)?;
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);
-        Ok(Db { connection, probe, refused, schema, catalog: false })
+        Ok(Db { connection, probe, refused, schema, catalog: false, account })
     }
 
     /// Takes an idle connection. Connections of this scheduler are preferred, because their caches
@@ -217,6 +241,8 @@ struct Db {
     schema: u64,
     /// Whether the catalogue views have been created.
     catalog: bool,
+    /// Counts SQLite's memory. It is the last field, so the connection is closed before it ends.
+    account: Taken,
 }
 
 /// A leased connection. Dropping the lease returns it to the pool.
@@ -240,6 +266,20 @@ impl Deref for Lease {
 impl Lease {
     fn db(&self) -> &Db {
         self.db.as_ref().expect("a lease has its connection until it is dropped")
+    }
+
+    /// Forgets what the connection knows of an older schema.
+    fn refresh(&mut self) -> Result<()> {
+        let schema = self.engine.schema.load(Ordering::Acquire);
+        let db = self.db.as_mut().expect("a lease has its connection until it is dropped");
+        if db.schema != schema {
+            db.connection.flush_prepared_statement_cache();
+            // Columns are looked up in the connection's copy of the schema. This query updates the
+            // copy.
+            db.connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
+            db.schema = schema;
+        }
+        Ok(())
     }
 
     /// Creates the catalogue views on this connection unless it has them.
@@ -266,6 +306,11 @@ impl Lease {
         self.db().refused.take()
     }
 
+    /// Returns the account of the connection.
+    pub(crate) fn account(&self) -> &Taken {
+        &self.db().account
+    }
+
     /// Runs `f` as a probe.
     pub(crate) fn probing<R>(&self, f: impl FnOnce(&Connection) -> R) -> R {
         self.db().probe.during(|| f(self))
@@ -275,10 +320,12 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
-        if !db.connection.is_autocommit() && db.connection.execute_batch("ROLLBACK").is_err() {
-            return;
-        }
-        if !self.pinned {
+        let clean =
+            db.connection.is_autocommit() || db.connection.execute_batch("ROLLBACK").is_ok();
+        db.account.end();
+        db.account.limit_to(self.engine.limits.client);
+        // A connection that has kept much of what a large statement took is closed.
+        if clean && !self.pinned && db.account.bytes() <= BYTES_KEPT {
             self.engine.put_back(db);
         }
     }
@@ -289,6 +336,14 @@ mod tests {
     use super::*;
     use crate::vfs::testing::{LossyDisk, lossy};
     use fiber::{Fiber, Resume, StackConfig, StackPool};
+
+    const LIMITS: Limits = Limits {
+        server: 1 << 30,
+        client: 1 << 28,
+        temporary: 1 << 30,
+        value: 1 << 24,
+        log: 1 << 30,
+    };
 
     /// The stack size of the workers of `ums serve`.
     const STACK: usize = 1 << 20;
@@ -302,11 +357,11 @@ mod tests {
     fn stack_after(schema: &str, sql: &str) -> usize {
         let mut pool = StackPool::new(StackConfig { size: STACK, ..StackConfig::default() });
         let vfs = lossy(&LossyDisk::default());
-        let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs), &[]).unwrap());
-        engine.lease().unwrap().execute_batch(schema).unwrap();
+        let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs), &[], LIMITS).unwrap());
+        engine.lease(1).unwrap().execute_batch(schema).unwrap();
         let sql = sql.to_owned();
         let mut run = Fiber::new(pool.take().unwrap(), "sql", move |_| {
-            let lease = engine.lease().unwrap();
+            let lease = engine.lease(1).unwrap();
             // A statement that is too deep may fail instead.
             let done = lease.prepare(&sql).and_then(|mut statement| {
                 let mut rows = statement.query([])?;

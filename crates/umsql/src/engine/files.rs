@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Result, SqlError};
 use crate::host::{Cell, HostTable};
+use crate::memory::{self, Limits};
 use crate::vfs::{BUCKETS, Database, PoolCounts, Trouble, Vfs};
 
 /// The file system on which the database is.
@@ -34,6 +35,15 @@ pub enum Files {
 }
 
 impl Files {
+    /// Sets the folder of temporary files: that of the database, because the system's may be
+    /// memory.
+    pub(super) fn keep_temporary_files_beside(self, database: &Path) {
+        let folder = database.parent().filter(|folder| *folder != Path::new(""));
+        if let Some(vfs) = self.vfs() {
+            vfs.keep_temporary_files_in(folder.unwrap_or(Path::new(".")));
+        }
+    }
+
     fn vfs(self) -> Option<&'static Vfs> {
         match self {
             Files::Host => None,
@@ -96,6 +106,43 @@ pub(super) fn error_of(trouble: &Trouble) -> SqlError {
         )
         .hint("Use BACKUP to save the remaining data to another file, then restart the server."),
     }
+}
+
+/// Returns what clients take of memory and disk, as the table `ums_memory`: a row for the server
+/// without a user, then a row for each user. User 0 has the idle connections of the pools.
+pub(super) fn memory(limits: &Limits) -> HostTable {
+    let names = [
+        "user_id",
+        "used_bytes",
+        "limit_bytes",
+        "statement_bytes",
+        "session_bytes",
+        "temporary_file_bytes",
+        "refusals",
+    ];
+    let int = |number: u64| Cell::Int(i64::try_from(number).unwrap_or(i64::MAX));
+    let row = |user: Cell, used: usize, limit: usize, row: memory::Row| {
+        let bytes = [used, limit, row.statements, row.session].map(|bytes| int(bytes as u64));
+        let rest = [int(row.temporary), int(row.refusals)];
+        std::iter::once(user).chain(bytes).chain(rest).collect::<Vec<Cell>>()
+    };
+    let users = memory::rows();
+    let all = users.iter().fold(memory::Row::default(), |sum, row| memory::Row {
+        user: 0,
+        statements: sum.statements + row.statements,
+        session: sum.session + row.session,
+        temporary: sum.temporary + row.temporary,
+        refusals: memory::refusals(),
+    });
+    let (taken, budget) = memory::budget();
+    let mut rows = vec![row(Cell::Null, taken, budget, all)];
+    rows.extend(
+        users
+            .into_iter()
+            .map(|of| row(int(of.user), of.statements + of.session, limits.client, of)),
+    );
+    let columns = names.map(|name| (name, "bigint")).to_vec();
+    HostTable { name: "ums_memory", columns, rows }
 }
 
 /// Returns the counters of the group commit, as the table `ums_group_commit`.

@@ -6,7 +6,6 @@
 //! sound because the wait always returns: a cancelled wait returns an error, and nothing unwinds
 //! the stack.
 
-use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::functions::{Context, FunctionFlags};
@@ -139,8 +138,7 @@ fn session(connection: &Connection) -> Result<()> {
             Some(truth) => Ok(Value::Integer(truth.into())),
             None => Err(Error::UserFunctionError("invalid input syntax for type boolean".into())),
         },
-    })?;
-    regexp(connection)
+    })
 }
 
 /// Returns the current time, with its zone.
@@ -149,28 +147,6 @@ fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = since.as_micros() as i64 - FROM_1970_TO_2000;
     format!("{}+00", datetime::format(micros))
-}
-
-/// Registers `regexp(pattern, text)`, which SQLite calls for `text REGEXP pattern`.
-fn regexp(connection: &Connection) -> Result<()> {
-    type Last = Option<(String, regex_lite::Regex)>;
-    let last: RefCell<Last> = RefCell::default();
-    scalar(connection, "regexp", 2, move |context| {
-        let (pattern, value) = (context.get_raw(0), context.get_raw(1));
-        if pattern == ValueRef::Null || value == ValueRef::Null {
-            return Ok(Value::Null);
-        }
-        let pattern = types::to_text(pattern);
-        let mut last = last.borrow_mut();
-        if last.as_ref().is_none_or(|(known, _)| *known != pattern) {
-            let regex = regex_lite::Regex::new(&pattern)
-                .map_err(|_| Error::UserFunctionError("invalid regular expression".into()))?;
-            *last = Some((pattern, regex));
-        }
-        let matches =
-            last.as_ref().is_some_and(|(_, regex)| regex.is_match(&types::to_text(value)));
-        Ok(Value::Integer(matches.into()))
-    })
 }
 
 /// Registers the functions that psql's queries of the catalogue views call.

@@ -23,10 +23,16 @@ const LIMITS: [(Limit, i32); 9] = [
     (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000),
 ];
 
-/// Sets the limits of a connection.
-pub(super) fn set(connection: &Connection) -> Result<()> {
+/// The longest text of a statement. What reads it does not yield.
+const TEXT_MAX: i32 = 8 << 20;
+
+/// Sets the limits of a connection; `value` is the length of a value in bytes.
+pub(super) fn set(connection: &Connection, value: usize) -> Result<()> {
     for (limit, value) in LIMITS {
         connection.set_limit(limit, value)?;
     }
+    let value = i32::try_from(value).unwrap_or(i32::MAX);
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, value)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, TEXT_MAX)?;
     Ok(())
 }

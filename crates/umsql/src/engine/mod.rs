@@ -17,6 +17,7 @@ mod limits;
 mod opening;
 mod probe;
 mod tables;
+mod texts;
 
 mod connections;
 

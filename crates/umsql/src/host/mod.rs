@@ -123,6 +123,11 @@ pub fn yield_if_due() {
     ums::yield_if_due();
 }
 
+/// Returns the number of the calling worker that `memory` keeps.
+pub(crate) fn word() -> &'static std::sync::atomic::AtomicU64 {
+    ums::worker::word()
+}
+
 /// Waits for `time`. If `time` is zero, yields.
 ///
 /// # Errors

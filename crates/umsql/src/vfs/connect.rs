@@ -11,6 +11,7 @@ use super::database::{Databases, Seat};
 use super::disk::{Disk, SystemDisk};
 use super::filesystem::Vfs;
 use super::{busy, entry, mutex};
+use ums::lock::Lock;
 
 /// How long a connection waits for a lock.
 pub(crate) const PATIENCE: Duration = busy::TIMEOUT;
@@ -29,7 +30,8 @@ impl Vfs {
     pub(crate) fn register(name: &str, disk: Arc<dyn Disk>) -> &'static Vfs {
         mutex::install(entry::install_mutexes);
         let name = CString::new(name).expect("a file system's name has no zero byte");
-        let vfs = Box::leak(Box::new(Vfs { name, disk, databases: Databases::default() }));
+        let (databases, temporary) = (Databases::default(), Lock::default());
+        let vfs = Box::leak(Box::new(Vfs { name, disk, databases, temporary }));
         entry::register(vfs);
         vfs
     }

@@ -15,6 +15,7 @@ use super::database::{Database, Seat};
 use super::disk::Opened;
 use super::locks::{Level, SLOTS};
 use super::log::Trouble;
+use crate::memory;
 
 /// The size of the header before each page in the log; below, that of the log's own header.
 const FRAME_HEADER: usize = 24;
@@ -26,8 +27,11 @@ pub(super) enum FileRole {
     Main(Seat),
     /// A write-ahead log.
     Log(Arc<Database>),
-    /// A journal, or a temporary file.
+    /// A journal.
     Other,
+    /// A temporary file without a name: what a sort, a temporary table or a result in pieces does
+    /// not keep in memory. With the number of the account in which it is counted, and its size.
+    Temporary(u32, Cell<u64>),
 }
 
 /// One connection's opening of a file.
@@ -61,7 +65,7 @@ impl OpenFile {
         match &self.kind {
             FileRole::Main(seat) => Some(&seat.database),
             FileRole::Log(database) => Some(database),
-            FileRole::Other => None,
+            FileRole::Other | FileRole::Temporary(..) => None,
         }
     }
 
@@ -127,6 +131,13 @@ impl OpenFile {
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        if let FileRole::Temporary(account, size) = &self.kind {
+            let more = (at + buf.len() as u64).saturating_sub(size.get());
+            if !memory::grow_temporary(*account, more) {
+                return Err(io::ErrorKind::QuotaExceeded.into());
+            }
+            size.set(size.get() + more);
+        }
         self.opened.write_at(buf, at)?;
         if let FileRole::Log(database) = &self.kind {
             database.log.wrote(at, buf.len());
@@ -141,8 +152,12 @@ impl OpenFile {
         if let Err(error) = self.write_header().and_then(|()| self.opened.truncate(size)) {
             return failed(&error, ffi::SQLITE_IOERR_TRUNCATE);
         }
-        if let FileRole::Log(database) = &self.kind {
-            database.log.truncated(size);
+        match &self.kind {
+            FileRole::Log(database) => database.log.truncated(size),
+            FileRole::Temporary(account, before) if size < before.get() => {
+                memory::shrink_temporary(*account, before.replace(size) - size);
+            }
+            _ => {}
         }
         ffi::SQLITE_OK
     }
@@ -163,6 +178,8 @@ impl OpenFile {
                 seat.database.log.fail(Trouble::SyncFailed(error.to_string()));
                 Some(error)
             }),
+            // Nothing reads a temporary file after a crash.
+            FileRole::Temporary(..) => Ok(()),
             FileRole::Other => self.opened.sync().map_err(Some),
         };
         match synced {
@@ -245,8 +262,10 @@ impl Drop for OpenFile {
         // A failure is harmless, because a frame without its page is not valid.
         let _ = self.write_header();
         self.unmap();
-        if let Some(seat) = self.seat() {
-            seat.database.locks.leave(seat.member);
+        match &self.kind {
+            FileRole::Main(seat) => seat.database.locks.leave(seat.member),
+            FileRole::Temporary(account, size) => memory::shrink_temporary(*account, size.get()),
+            _ => {}
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::ffi::CString;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use ums::lock::Lock;
 
 use super::database::Databases;
 use super::disk::Disk;
@@ -13,9 +16,17 @@ pub(crate) struct Vfs {
     pub(super) name: CString,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) databases: Databases,
+    /// The folder of temporary files; `None` is the system's.
+    pub(super) temporary: Lock<Option<PathBuf>>,
 }
 
 impl Vfs {
+    /// Sets the folder in which new temporary files are. They have no name there after they have
+    /// been created.
+    pub(crate) fn keep_temporary_files_in(&self, folder: &Path) {
+        *self.temporary.lock() = Some(folder.to_owned());
+    }
+
     /// Returns the counters of its pool of pages.
     pub(crate) fn pool_counts(&self) -> PoolCounts {
         self.databases.pool_counts()

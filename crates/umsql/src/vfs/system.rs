@@ -1,6 +1,7 @@
 //! The functions of the file system that take a name (open, delete), and those for time and
 //! randomness. SQLite calls them through `entry`.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, c_int};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +16,7 @@ use super::callback::failed;
 use super::disk::{How, Opened};
 use super::file::{FileRole, OpenFile};
 use super::filesystem::Vfs;
-use crate::host;
+use crate::{host, memory};
 
 /// Midnight of 1970-01-01 as SQLite counts time: milliseconds since noon of -4713-11-24.
 const EPOCH_MS: i64 = 24_405_875 * 8_640_000;
@@ -35,7 +36,7 @@ pub(super) fn open_file(
         direct: has(ffi::SQLITE_OPEN_MAIN_DB),
     };
     let named = path.is_some();
-    let path = path.unwrap_or_else(temporary_path);
+    let path = path.unwrap_or_else(|| temporary_path(vfs));
     let (kind, opened) = if has(ffi::SQLITE_OPEN_MAIN_DB) && named {
         let seat = vfs.databases.open(&vfs.disk, &path, how)?;
         let main = Arc::clone(&seat.database.main);
@@ -45,8 +46,11 @@ pub(super) fn open_file(
         let log = database.open_log(&vfs.disk, &path, how)?;
         (FileRole::Log(database), log)
     } else {
-        let opened = Opened::open(&vfs.disk, &path, how)?;
-        (FileRole::Other, Arc::new(opened))
+        let opened = Arc::new(Opened::open(&vfs.disk, &path, how)?);
+        match named {
+            true => (FileRole::Other, opened),
+            false => (FileRole::Temporary(memory::present(), Cell::new(0)), opened),
+        }
     };
     if has(ffi::SQLITE_OPEN_DELETEONCLOSE) {
         vfs.disk.delete(&path)?;
@@ -60,10 +64,11 @@ fn without_suffix(log: &Path) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(name.strip_suffix(b"-wal").unwrap_or(name)))
 }
 
-fn temporary_path() -> PathBuf {
+fn temporary_path(vfs: &Vfs) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("ums-temporary-{}-{number}", std::process::id()))
+    let folder = vfs.temporary.lock().clone().unwrap_or_else(std::env::temp_dir);
+    folder.join(format!("ums-temporary-{}-{number}", std::process::id()))
 }
 
 /// Removes a file's name. With `sync_dir`, the removal is durable on return.

@@ -13,6 +13,11 @@ pub(crate) enum Status {
     Failed = b'E' as isize,
 }
 
+/// The longest DataRow. The protocol permits 2 GiB; PostgreSQL itself permits half of it.
+const ROW_MAX: usize = (1 << 30) - 1;
+/// How much an empty buffer keeps.
+const KEPT: usize = 64 << 10;
+
 /// Bytes to be sent to a client.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
@@ -119,20 +124,46 @@ impl Out {
         });
     }
 
-    /// Writes a DataRow. After an error the buffer is as it was before.
+    /// Empties the buffer, and frees it if it is large.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT);
+    }
+
+    /// Makes room for this value of a row that begins at `start`, with at most `max` bytes.
+    fn make_room(&mut self, start: usize, value: ValueRef<'_>, max: usize) -> Result<()> {
+        let (ValueRef::Text(bytes) | ValueRef::Blob(bytes)) = value else { return Ok(()) };
+        // As text, each byte of a bytea has two digits.
+        let more = 2 * bytes.len() + 64;
+        let row = self.bytes.len() - start + more;
+        if row > ROW_MAX {
+            let message = format!("a row is longer than {ROW_MAX} bytes");
+            return Err(SqlError::new("54000", message).hint("Select fewer or shorter columns."));
+        }
+        if row > max || self.bytes.try_reserve(more).is_err() {
+            return Err(SqlError::out_of_memory());
+        }
+        Ok(())
+    }
+
+    /// Writes a DataRow of at most `max` bytes. After an error the buffer is as it was before.
     pub(crate) fn data_row<'a>(
         &mut self,
         columns: &[Column],
+        max: usize,
         mut value: impl FnMut(usize) -> Result<ValueRef<'a>>,
     ) -> Result<()> {
         let start = self.bytes.len();
         self.bytes.extend([b'D', 0, 0, 0, 0]);
         self.bytes.extend((columns.len() as u16).to_be_bytes());
         for (index, column) in columns.iter().enumerate() {
-            let written =
-                value(index).and_then(|value| types::encode(&mut self.bytes, value, column));
+            let written = value(index).and_then(|value| {
+                self.make_room(start, value, max)?;
+                types::encode(&mut self.bytes, value, column)
+            });
             if let Err(error) = written {
                 self.bytes.truncate(start);
+                self.bytes.shrink_to(start.max(KEPT));
                 return Err(error);
             }
         }

@@ -1,0 +1,47 @@
+//! What a session keeps in memory outside SQLite, counted in its account: messages that have not
+//! arrived completely, the answer until it is sent, prepared statements and portals.
+//!
+//! It does not decide what is kept; `session`, `extended` and `run` do.
+
+use crate::error::{Result, SqlError};
+use crate::memory::Kept;
+use crate::session::{CHUNK, Session};
+
+impl Session {
+    /// Makes room for the next bytes of input, and returns where they begin. The room grows with
+    /// what has arrived, not with what a message says of its length.
+    pub(crate) fn make_room(&mut self) -> Result<usize> {
+        let len = self.input.len();
+        if self.input.capacity() < len + CHUNK {
+            // A quarter more: large messages are copied a few times, and little is unused.
+            let more = CHUNK.max(len / 4);
+            self.input.try_reserve_exact(more).map_err(|_| SqlError::out_of_memory())?;
+            self.kept.input = self.input.capacity();
+            self.count()?;
+        }
+        self.input.resize(len + CHUNK, 0);
+        Ok(len)
+    }
+
+    /// Counts what the session keeps in memory.
+    pub(crate) fn count(&mut self) -> Result<()> {
+        self.purse.count(self.kept, self.lease.as_ref().map(|lease| lease.account()))
+    }
+
+    /// Counts what the session keeps until its next request. It is not more than before.
+    pub(crate) fn count_rest(&mut self) {
+        let rows = self.portals.iter().map(|(_, portal)| portal.state.bytes()).sum();
+        let bound: usize = self.portals.iter().map(|(_, portal)| portal.size).sum();
+        if self.prepared.len() != self.prepared_counted.0 {
+            let bytes = self.prepared.iter().map(|(_, plan)| plan.size).sum();
+            self.prepared_counted = (self.prepared.len(), bytes);
+        }
+        let objects = bound + self.prepared_counted.1;
+        let kept = Kept { input: self.input.capacity(), output: 0, objects, rows };
+        if kept != self.kept {
+            self.kept = kept;
+            // What cannot be counted was refused when it was made.
+            let _ = self.count();
+        }
+    }
+}
