@@ -10,12 +10,20 @@
 //! | `LeastLoaded` | least loaded | the least loaded one |
 //! | `AlwaysPreferred` | least loaded | always the preferred one |
 //!
+//! The *least loaded* of up to 8 schedulers is found by a look at all of them. In a larger node it
+//! is the less loaded of two that are chosen at random: to read all loads would fetch a cache line
+//! of each scheduler for each request. With two choices instead of one, the largest load exceeds
+//! the mean by the logarithm of a logarithm of the number of schedulers (Azar, Broder, Karlin and
+//! Upfal: Balanced allocations, 1999). The fewest users are always exact, because a user keeps its
+//! scheduler for life then, and is placed once.
+//!
 //! This file reads loads and counts. It does not move anything itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::os::limits::HINT_SLACK_PERCENT;
+use crate::os::limits::{HINT_SLACK_PERCENT, LOOKS_MAX};
+use crate::os::random;
 use crate::scheduler::Scheduler;
 
 /// How users and requests are spread over schedulers.
@@ -28,7 +36,8 @@ pub enum Placement {
     /// that of the least loaded one.
     #[default]
     Hinted,
-    /// Always the least loaded scheduler.
+    /// Always the least loaded scheduler; in a node of more than 8 schedulers, as with `Hinted`,
+    /// the less loaded of two that are chosen at random.
     LeastLoaded,
     /// Always the user's preferred scheduler.
     AlwaysPreferred,
@@ -42,11 +51,11 @@ impl Placement {
 
     /// Chooses the scheduler for a new user, among the visible ones that are online.
     pub(crate) fn for_user(self, schedulers: &[Arc<Scheduler>]) -> usize {
-        let key = |s: &Scheduler| {
-            let (users, load) = (s.users.load(Ordering::Relaxed), s.load());
-            if self == Placement::Classic { (users, 0) } else { (load, users) }
-        };
-        least(schedulers, key)
+        let users = |s: &Scheduler| s.users.load(Ordering::Relaxed);
+        match self {
+            Placement::Classic => least_of_all(schedulers, users),
+            _ => least(schedulers, |s| (s.load(), users(s))),
+        }
     }
 
     /// Chooses the scheduler for a request of a user whose preferred scheduler is `preferred`.
@@ -67,8 +76,28 @@ impl Placement {
     }
 }
 
-/// Returns the first online scheduler with the least key, so ties are deterministic.
+/// Returns an online scheduler with a small key: the smallest of all, or in a larger node the
+/// smaller one of two.
 fn least<K: Ord>(schedulers: &[Arc<Scheduler>], key: impl Fn(&Scheduler) -> K) -> usize {
+    if schedulers.len() <= LOOKS_MAX {
+        return least_of_all(schedulers, key);
+    }
+    let one = online_from(schedulers, random::below(schedulers.len()));
+    // Any other, with equal chances.
+    let other = one + 1 + random::below(schedulers.len() - 1);
+    let other = online_from(schedulers, other % schedulers.len());
+    if key(&schedulers[other]) < key(&schedulers[one]) { other } else { one }
+}
+
+/// Returns the first online scheduler with the smallest key, so ties are deterministic.
+fn least_of_all<K: Ord>(schedulers: &[Arc<Scheduler>], key: impl Fn(&Scheduler) -> K) -> usize {
     let online = schedulers.iter().enumerate().filter(|(_, s)| s.online.load(Ordering::Relaxed));
     online.min_by_key(|(_, s)| key(s)).map_or(0, |(at, _)| at)
+}
+
+/// Returns the first online scheduler from this number on.
+fn online_from(schedulers: &[Arc<Scheduler>], start: usize) -> usize {
+    let mut numbers = (start..schedulers.len()).chain(0..start);
+    let is_online = |at: &usize| schedulers[*at].online.load(Ordering::Relaxed);
+    numbers.find(is_online).unwrap_or(start)
 }

@@ -59,6 +59,10 @@ pub const QUEUE_MAX: usize = 1 << 20;
 /// per cent.
 pub const HINT_SLACK_PERCENT: usize = 20;
 
+/// At how many schedulers a placement or a steal looks to find the best of all. In a node of more,
+/// a placement looks at two that are chosen at random, and a steal at so many.
+pub const LOOKS_MAX: usize = 8;
+
 /// How long a scheduler may make no progress before it creates workers beyond its soft limit: 10
 /// ms.
 pub const STANDSTILL_NS: u64 = 10_000_000;

@@ -21,6 +21,7 @@ pub mod op;
 pub mod panics;
 pub mod planted;
 pub mod pool;
+pub mod random;
 pub mod short_lock;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -31,6 +31,12 @@ pub const fn now() -> Option<u64> {
     None
 }
 
+/// Returns a random number of the caller's simulated world; `None` outside every world.
+#[inline(always)]
+pub const fn pick(_: u64) -> Option<u64> {
+    None
+}
+
 /// Marks a place where another thread of the world may run.
 #[inline(always)]
 pub const fn point(_: &'static str) {}

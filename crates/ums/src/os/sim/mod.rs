@@ -32,6 +32,7 @@ pub mod disk;
 pub mod driver;
 pub mod files;
 pub mod net;
+mod pinned;
 mod plan;
 pub mod sockets;
 mod trace;
@@ -43,7 +44,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use super::clock::NEVER;
-use super::linux::{affinity, call};
+use super::linux::call;
 use crate::os::lock::{Lock, LockCondvar};
 pub use plan::{Dice, Faults, Plan};
 use trace::PointLog;
@@ -95,12 +96,13 @@ struct Member {
 struct State {
     plan: Plan,
     /// Random sequences, which decide which thread runs, when things happen, and which faults
-    /// occur, and from which the story takes random numbers. They are separate, so that with fewer
-    /// faults the rest of a run changes little.
+    /// occur, and from which the story and the library take random numbers. They are separate, so
+    /// that with fewer faults the rest of a run changes little.
     which: Dice,
     when: Dice,
     luck: Dice,
     asked: Dice,
+    picked: Dice,
     now: u64,
     members: Vec<Member>,
     disk: disk::Disk,
@@ -213,6 +215,12 @@ pub fn fail(why: &str) {
 /// Returns a random number below `sides`, from the caller's world; 0 outside every world.
 pub fn below(sides: u64) -> u64 {
     place().map_or(0, |(world, _)| world.lock().asked.below(sides))
+}
+
+/// Returns a random number below `sides` for the library, from the caller's world; `None` outside
+/// every world.
+pub fn pick(sides: u64) -> Option<u64> {
+    place().map(|(world, _)| world.lock().picked.below(sides))
 }
 
 /// Makes every operation on a file fail from now on.
@@ -427,7 +435,7 @@ impl World {
         let world = Arc::new(World::new(plan.clone()));
         let place = Enlisted { world: Arc::clone(&world), number: 0 };
         let thread = std::thread::Builder::new().name("story".into()).spawn(move || {
-            stay_on_one_processor();
+            pinned::stay_on_one_processor();
             place.enter();
             let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(story));
             if let Some((world, _)) = self::place() {
@@ -457,6 +465,7 @@ impl World {
             when: dice(2),
             luck: dice(3),
             asked: dice(4),
+            picked: dice(5),
             now: 1_000_000_000,
             members: vec![Member { name, condition, at: "its start", os: None }],
             disk: disk::Disk::default(),
@@ -579,17 +588,6 @@ impl World {
             std::thread::park();
         }
     }
-}
-
-/// Pins the thread, and by inheritance the threads that it creates, to one processor. The threads
-/// of a world run one at a time, and on one processor passing the token wakes no other processor.
-/// Worlds that run at the same time use different processors.
-fn stay_on_one_processor() {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let allowed = affinity::affinity(std::path::Path::new("/"));
-    let cpu = allowed.get(NEXT.fetch_add(1, Ordering::Relaxed) % allowed.len().max(1));
-    // If pinning is forbidden, the world only runs slower.
-    cpu.into_iter().for_each(|cpu| drop(affinity::pin_to(*cpu)));
 }
 
 /// Returns the message of a panic.
