@@ -43,10 +43,10 @@ impl Scheduler {
             self.must_notify(PeersUnnotified::Own);
             return Ok(());
         }
-        // One fence, in `wake`, stands between the push above and the loads of both flags: that of
-        // this scheduler and those of the idle mask (os/asleep).
+        // One fence, in `wake`, stands between the push above and three loads: of the flag of this
+        // scheduler, of its bit in the work mask, and of the idle mask (os/asleep).
         if !self.inbox.wake() && self.options.steal && !bound {
-            self.peers.wake_one_after_inbox(self.index);
+            self.peers.offer_after_inbox(self.index);
         }
         Ok(())
     }

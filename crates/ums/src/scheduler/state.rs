@@ -18,7 +18,7 @@ use super::blocks::Detection;
 use super::kinds::{Hosting, Own, Switching};
 use super::options::SchedulerOptions;
 use super::spin::Spin;
-use crate::os::asleep::IdleMask;
+use crate::os::asleep::{IdleMask, WorkMask};
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::bias::HOLDERS;
 use crate::os::driver::{Done, Driver};
@@ -255,6 +255,7 @@ pub(crate) enum PeersUnnotified {
 /// The visible schedulers of a node.
 pub(crate) struct Peers {
     pub(super) idle: IdleMask,
+    pub(super) work: WorkMask,
     pub(super) list: OnceLock<Box<[Weak<Scheduler>]>>,
 }
 

@@ -124,15 +124,19 @@ impl Scheduler {
         }
     }
 
-    /// Wakes one idle peer if a request waits. That peer must look at all work queues, and wakes
+    /// Wakes one idle peer if a request waits. That peer must look at all posted queues, and wakes
     /// the next peer if it finds more than it takes. If the idle mask has no bit set, each
     /// scheduler that sets its bit later sees the requests that are seen here (S3 in
     /// scheduler/peers).
     #[cold]
     fn pay_by_telling(&self) {
         let any = self.peers_unnotified.replace(PeersUnnotified::Nothing) == PeersUnnotified::Any;
-        let waits = || self.queue.len() > 0 || (any && self.peers.others_have_work(self.index));
-        if self.options.steal && waits() {
+        if !self.options.steal {
+            return;
+        }
+        if self.queue.len() > 0 {
+            self.peers.offer(self.index);
+        } else if any && self.peers.others_have_work(self.index) {
             self.peers.wake_one(self.index);
         }
     }

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Asleep, IdleMask};
-use crate::os::atomic::AtomicUsize;
+use super::{Asleep, IdleMask, WorkMask};
+use crate::os::atomic::{AtomicUsize, fence};
 
 struct World {
     asleep: Asleep,
@@ -156,4 +156,54 @@ fn loom_a_sleeper_of_many_does_not_sleep_beside_what_was_put_there() {
 #[should_panic(expected = "deadlock")]
 fn loom_without_the_wakers_fence_the_model_finds_a_sleeper() {
     one_of_many(|mask| mask.take_other_after_wake(0));
+}
+
+/// A waker, which puts something into a marked place or one without a mark, and one of many
+/// sleepers, which looks only if the place is marked.
+fn a_place(is_marked: bool, has: fn(&WorkMask, &dyn Fn() -> bool) -> bool) {
+    model(move |world| {
+        let masks = Arc::new((IdleMask::new(2), WorkMask::new(2)));
+        if is_marked {
+            masks.1.post(0);
+        }
+        let (theirs, marks) = (world.clone(), masks.clone());
+        let waker = ::loom::thread::spawn(move || {
+            theirs.things.fetch_add(1, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            marks.1.post(0);
+            if marks.0.take_other_after_wake(0) == Some(1) {
+                theirs.event.notify();
+            }
+        });
+        masks.0.announce(1);
+        let is_empty = || world.things.load(Ordering::Relaxed) == 0;
+        if masks.1.find(1, |_| has(&masks.1, &is_empty)).is_none() {
+            // It hangs here if neither saw the other.
+            world.event.wait();
+        }
+        masks.0.withdraw(1);
+        waker.join().unwrap();
+        // Whatever the sleeper did, the thing that is there has its mark.
+        assert_eq!(masks.1.find(0, |_| true), Some(0));
+    });
+}
+
+#[test]
+fn loom_what_is_put_into_a_place_without_a_mark_is_found() {
+    a_place(false, |marks, is_empty| marks.has(0, is_empty));
+}
+
+#[test]
+fn loom_what_is_put_into_a_place_whose_mark_is_removed_is_found() {
+    a_place(true, |marks, is_empty| marks.has(0, is_empty));
+}
+
+#[test]
+#[should_panic(expected = "Some(0)")]
+fn loom_without_the_second_look_the_model_finds_a_place_without_its_mark() {
+    // The second look is answered as the first one was.
+    a_place(true, |marks, is_empty| {
+        let first = is_empty();
+        marks.has(0, || first)
+    });
 }

@@ -47,12 +47,18 @@
 //! announces itself later finds the thing. One fence serves two loads: a waker that calls
 //! [`Asleep::wake`] for one sleeper, and then takes another one's flag, has its W2 in `wake`.
 //!
+//! **Many places** ([`WorkMask`]). So that a sleeper need not look everywhere, places that may have
+//! something are marked; `mask.rs` says why the look at the marked ones is enough.
+//!
 //! These use the protocol: wait/inbox, scheduler/peers, scheduler/alarm, the file helpers' mailbox,
 //! the watcher of a place and the watchdog. In assembly, a `context::Post` takes the waker's steps.
 
+mod mask;
+
 use std::sync::atomic::Ordering;
 
-use super::atomic::{AtomicBool, AtomicU64, fence};
+pub use self::mask::{IdleMask, WorkMask};
+use super::atomic::{AtomicBool, fence};
 use super::event::ThreadEvent;
 
 /// The flag of one sleeper: whether it sleeps, or is about to.
@@ -129,60 +135,6 @@ impl Asleep {
     #[cfg(not(loom))]
     pub fn flag(&self) -> &AtomicBool {
         &self.0
-    }
-}
-
-/// The flags of many sleepers that look at the same places, as bits. A bit is set while its sleeper
-/// sleeps or is about to sleep.
-pub struct IdleMask(Box<[AtomicU64]>);
-
-impl IdleMask {
-    /// Makes the flags of this many sleepers, which are awake.
-    pub fn new(count: usize) -> IdleMask {
-        IdleMask((0..count.div_ceil(64).max(1)).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    /// Steps S1 and S2: sets the bit of this sleeper.
-    pub fn announce(&self, index: usize) {
-        self.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    /// Step S5. Returns true if a waker has taken the bit since the announcement; everything that
-    /// this waker did before is visible from here on.
-    pub fn withdraw(&self, index: usize) -> bool {
-        let bit = 1 << (index % 64);
-        self.0[index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0
-    }
-
-    /// Returns whether the bit of this sleeper is set. If the sleeper asks, false means that a
-    /// waker has taken it since the announcement.
-    pub fn is_set(&self, index: usize) -> bool {
-        self.0[index / 64].load(Ordering::Relaxed) & (1 << (index % 64)) != 0
-    }
-
-    /// W2 and W3: takes the bit of one sleeper other than `index`, which the caller then wakes. The
-    /// caller has put something there, or seen that something is there.
-    pub fn take_other(&self, index: usize) -> Option<usize> {
-        fence(Ordering::SeqCst);
-        self.take_other_after_wake(index)
-    }
-
-    /// W3 alone: as [`IdleMask::take_other`], of a caller that has called [`Asleep::wake`] since it
-    /// has put something there. Its fence is W2 here too.
-    pub fn take_other_after_wake(&self, index: usize) -> Option<usize> {
-        for (at, word) in self.0.iter().enumerate() {
-            let mut bits = word.load(Ordering::Relaxed);
-            while bits != 0 {
-                let bit = bits & bits.wrapping_neg();
-                bits &= !bit;
-                let who = at * 64 + bit.trailing_zeros() as usize;
-                if who != index && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
-                    return Some(who);
-                }
-            }
-        }
-        None
     }
 }
 

@@ -1,4 +1,4 @@
-//! Models of the idle mask: no request is left waiting beside a sleeping scheduler (B5).
+//! Models of the two masks: no request is left waiting beside a sleeping scheduler (B5).
 //!
 //! Bounds: one busy scheduler that queues one request, or carries out one itself and then queues
 //! another one, and one or two schedulers that go to sleep.
@@ -15,9 +15,10 @@ use crate::os::driver::Waker;
 use crate::wait::Inbox;
 use crate::wait::Waiter;
 
-/// A node without workers: the mask, an inbox for each scheduler, and one work queue.
+/// A node without workers: the masks, an inbox for each scheduler, and one work queue.
 struct World {
     mask: IdleMask,
+    work: WorkMask,
     schedulers: Vec<(&'static Inbox, Waker)>,
     /// Requests that wait in the work queue of scheduler 0.
     queued: AtomicUsize,
@@ -33,16 +34,18 @@ impl World {
         };
         Arc::new(World {
             mask: IdleMask::new(count),
+            work: WorkMask::new(count),
             schedulers: (0..count).map(scheduler).collect(),
             queued: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
         })
     }
 
-    /// E1 to E3, by scheduler 0, as in `Scheduler::enqueue`. The fence of E2 is in `Inbox::wake`.
+    /// E1 to E4, by scheduler 0, as in `Scheduler::enqueue`. The fence of E2 is in `Inbox::wake`.
     fn enqueue(&self) {
         self.queued.store(1, Ordering::Relaxed);
         if !self.schedulers[0].0.wake() {
+            self.work.post(0);
             self.wake(self.mask.take_other_after_wake(0));
         }
     }
@@ -56,14 +59,19 @@ impl World {
     /// Takes the request. If it was there, also wakes the sleeping schedulers, so that they can
     /// end.
     fn take(&self) -> bool {
-        let waits = self.queued.load(Ordering::Relaxed) == 1;
-        let took = waits
+        let took = self.is_queued()
             && self.queued.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if took {
             self.taken.store(1, Ordering::Relaxed);
             self.schedulers.iter().for_each(|(_, waker)| waker.heard.notify());
         }
         took
+    }
+
+    /// Returns whether the request is in the queue, if the queue is posted.
+    fn is_queued(&self) -> bool {
+        let is_empty = || self.queued.load(Ordering::Relaxed) == 0;
+        self.work.find(0, |at| self.work.has(at, is_empty)).is_some()
     }
 
     /// Does what the idle loop and the turn after it do: announces, looks, sleeps. Returns when
@@ -87,7 +95,7 @@ impl World {
             owes |= self.mask.withdraw(me);
             if !inbox.is_empty() {
                 // This scheduler runs its own worker next, so it notifies a peer.
-                if owes && self.queued.load(Ordering::Relaxed) == 1 {
+                if owes && self.is_queued() {
                     self.wake(self.mask.take_other(me));
                 }
                 return inbox.take_all(|_| {});
@@ -110,6 +118,36 @@ fn loom_a_request_beside_a_scheduler_that_goes_to_sleep_is_taken_b5() {
         let sleeper = ::loom::thread::spawn(move || theirs.idle(1));
         world.enqueue();
         sleeper.join().unwrap();
+    });
+}
+
+/// The queue is still posted for a request that is gone. The scheduler that goes to sleep takes it
+/// off the work mask.
+#[test]
+fn loom_a_request_that_comes_while_its_queue_is_taken_off_the_mask_is_taken_b5() {
+    model(|| {
+        let world = World::new(2);
+        world.work.post(0);
+        let theirs = world.clone();
+        let sleeper = ::loom::thread::spawn(move || theirs.idle(1));
+        world.enqueue();
+        sleeper.join().unwrap();
+    });
+}
+
+/// One of the two takes the queue off the mask for a moment, in which the other may look.
+#[test]
+fn loom_one_of_two_schedulers_that_go_to_sleep_takes_the_request_b5() {
+    model(|| {
+        let world = World::new(3);
+        world.work.post(0);
+        let idlers = [1, 2].map(|me| {
+            let theirs = world.clone();
+            ::loom::thread::spawn(move || theirs.idle(me))
+        });
+        world.enqueue();
+        idlers.into_iter().for_each(|idler| idler.join().unwrap());
+        assert_eq!(world.taken.load(Ordering::Relaxed), 1);
     });
 }
 

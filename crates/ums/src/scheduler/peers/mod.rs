@@ -1,21 +1,29 @@
 //! Peers: how the schedulers of a node find out which of them are idle, and which have requests
 //! waiting.
 //!
-//! Only visible schedulers are peers. The idle mask has a bit for each. The bit is set while its
-//! scheduler sleeps, or is about to, or polls before it sleeps, and would take a request from a
-//! peer. This protocol ensures that no request waits beside a sleeping scheduler:
+//! Only visible schedulers are peers. Two masks have a bit for each of them (os/asleep). In the idle
+//! mask, the bit is set while its scheduler sleeps, or is about to, or polls before it sleeps, and
+//! would take a request from a peer. In the work mask, it is set while requests may wait in its
+//! scheduler's work queue that a peer may take: the queue is *posted*. This protocol ensures that
+//! no request waits beside a sleeping scheduler:
 //!
 //! ```text
 //!   idle scheduler                         enqueuer, at a busy scheduler
-//!   S1 set own bit                         E1 push onto the work queue
+//!   S1 set own idle bit                    E1 push onto the work queue
 //!   S2 fence                               E2 fence
-//!   S3 look at all work queues             E3 read the mask, clear a bit, wake its owner
-//!   S4 sleep
-//!   S5 clear own bit
-//!   S6 if E3 has cleared it: must look again
+//!   S3 look at all posted queues           E3 if the queue is not posted, post it and fence
+//!   S4 sleep                               E4 read the idle mask, clear a bit, wake its owner
+//!   S5 clear own idle bit
+//!   S6 if E4 has cleared it: must look again
 //! ```
 //!
-//! Either S3 sees the push of E1, or E3 sees the bit of S1, by the proof in os/asleep.
+//! Either S3 sees the push of E1, or E4 sees the bit of S1, by the proof in os/asleep. A scheduler
+//! that finds a posted queue empty in S3 takes it off the work mask, as described there.
+//!
+//! **No cost depends on the number of schedulers**, except that the masks have a cache line for 512
+//! of them. A push reads two bits. S3 reads as many queues as are posted, each of which has
+//! requests, or was posted by a push and is taken off now. To choose among those that have
+//! requests, a scheduler compares [`LOOKS_MAX`] of them, from a random one on.
 //!
 //! **Polling** (scheduler/idle) comes before S4. After its first rounds, in which it is as good as
 //! busy, a scheduler that polls does S1 to S3, and then looks at its own bit. An enqueuer clears
@@ -34,36 +42,39 @@
 //! timer expired. So a wake-up leaves an *obligation* with the woken scheduler
 //! ([`PeersUnnotified`]), which it fulfils in one of two ways:
 //!
-//! * It looks at all work queues while its own bit is set (S1 to S3).
-//! * It notifies a peer: before it runs a worker, it reads the queues, and if a request waits, it
-//!   does E2 and E3 itself.
+//! * It looks at all posted queues while its own bit is set (S1 to S3).
+//! * It notifies a peer: before it runs a worker, it reads its own queue and the posted ones, and
+//!   if a request waits, it does E2 to E4 itself.
 //!
 //! The invariant: **while a request waits that a peer may take, either some scheduler has the
-//! obligation, or each scheduler that sleeps with its bit set has seen the request or has been
-//! notified of one.** A push makes it true. Either the push wakes its own sleeping scheduler, which
+//! obligation, or its queue is posted and each scheduler that sleeps with its bit set has seen the
+//! request or has been notified of one.** A push makes it true. Either the push wakes its own sleeping scheduler, which
 //! then has the obligation (`Inbox::awake` reports the wake-up). Or it clears the bit of a peer,
 //! which then has the obligation (S6). Or it finds no bit set, and then each scheduler that goes to
 //! sleep later sees the request in S3. Fulfilling the obligation keeps the invariant true: a look
 //! with the bit set finds nothing, or takes a request and keeps the obligation (one wake-up for
-//! each scheduler that begins to work, as long as requests wait); and notifying a peer is E3 again.
+//! each scheduler that begins to work, as long as requests wait); and notifying a peer is E4 again.
 //! If a scheduler without the obligation takes a request, nothing changes for the others.
 
 use std::sync::atomic::Ordering;
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
-use crate::os::asleep::IdleMask;
+use crate::os::asleep::{IdleMask, WorkMask};
+use crate::os::atomic::fence;
 use crate::os::clock;
+use crate::os::limits::LOOKS_MAX;
 use crate::os::planted::{self, Bug};
+use crate::os::random;
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::scheduler::{Peers, Scheduler};
 
 /// At how many peers to look for one that has run.
-const LOOKS_MAX: usize = 4;
+const RAN_LOOKS: usize = 4;
 
 impl Peers {
     /// Makes room for this many schedulers.
     pub fn new(count: usize) -> Peers {
-        Peers { idle: IdleMask::new(count), list: OnceLock::new() }
+        Peers { idle: IdleMask::new(count), work: WorkMask::new(count), list: OnceLock::new() }
     }
 
     /// Stores the schedulers, once, before any of them runs.
@@ -80,8 +91,12 @@ impl Peers {
         self.list.get().map_or(&[], |l| l)
     }
 
+    fn peer(&self, at: usize) -> Option<Arc<Scheduler>> {
+        self.list().get(at).and_then(Weak::upgrade)
+    }
+
     /// S1 and S2: sets the bit of this scheduler, which is about to sleep. The caller looks at all
-    /// work queues again before it sleeps (S3).
+    /// posted queues again before it sleeps (S3).
     pub fn announce_idle(&self, index: usize) {
         self.idle.announce(index);
     }
@@ -96,7 +111,7 @@ impl Peers {
     pub fn ran_last(&self, index: usize, next: &mut usize) -> u64 {
         let list = self.list();
         let mut last = 0;
-        for _ in 0..LOOKS_MAX.min(list.len()) {
+        for _ in 0..RAN_LOOKS.min(list.len()) {
             *next = (*next + 1) % list.len();
             let Some(peer) = list[*next].upgrade().filter(|_| *next != index) else { continue };
             match peer.counters.asleep_since.load(Ordering::Relaxed) {
@@ -108,34 +123,62 @@ impl Peers {
     }
 
     /// S5: clears the bit. Returns true if an enqueuer has cleared it before, because of a request:
-    /// then the scheduler must look at the work queues or notify a peer (S6).
+    /// then the scheduler must look at the posted queues or notify a peer (S6).
     pub fn busy(&self, index: usize) -> bool {
         self.idle.withdraw(index)
     }
 
-    /// E2 and E3: wakes one idle scheduler other than `index`, if there is one. The caller knows of
-    /// a request that waits.
+    /// E2 to E4: wakes one idle scheduler other than `index`, if there is one, for a request that
+    /// waits in the queue of `index`.
+    pub fn offer(&self, index: usize) {
+        fence(Ordering::SeqCst);
+        self.offer_after_inbox(index);
+    }
+
+    /// E3 and E4: as [`Peers::offer`], of a caller that has called `Inbox::wake` since it has
+    /// pushed the request. That has fenced (E2).
+    #[inline]
+    pub fn offer_after_inbox(&self, index: usize) {
+        self.work.post(index);
+        self.wake(self.idle.take_other_after_wake(index));
+    }
+
+    /// E2 and E4: wakes one idle scheduler other than `index`, if there is one, for a request that
+    /// waits in a posted queue.
     pub fn wake_one(&self, index: usize) {
         self.wake(self.idle.take_other(index));
     }
 
-    /// E3 alone: as [`Peers::wake_one`], of a caller that has called `Inbox::wake` since it has
-    /// pushed a request. That has fenced (E2).
-    pub fn wake_one_after_inbox(&self, index: usize) {
-        self.wake(self.idle.take_other_after_wake(index));
-    }
-
+    #[inline]
     fn wake(&self, idle: Option<usize>) {
-        let idle = idle.and_then(|peer| self.list().get(peer));
-        if let Some(peer) = idle.and_then(Weak::upgrade) {
+        if let Some(peer) = idle.and_then(|peer| self.peer(peer)) {
             peer.inbox.wake();
         }
     }
 
-    /// Returns whether a request waits in the work queue of any scheduler other than `index`.
+    /// Returns whether a request waits in a posted queue other than that of `index`.
     pub fn others_have_work(&self, index: usize) -> bool {
-        let mut others = self.list().iter().enumerate().filter(|(at, _)| *at != index);
-        others.any(|(_, p)| p.upgrade().is_some_and(|p| p.queue.len() > 0))
+        self.posted(index, |_| true).is_some()
+    }
+
+    /// Returns the first posted queue's scheduler, from a random one on, that has requests and
+    /// that `wanted` accepts. Never `index`. Takes queues without requests off the work mask; after
+    /// that, the caller takes the requests that it has found or wakes a peer for them.
+    fn posted(
+        &self,
+        index: usize,
+        mut wanted: impl FnMut(&Arc<Scheduler>) -> bool,
+    ) -> Option<Arc<Scheduler>> {
+        let mut found = None;
+        self.work.find(random::below(self.list().len()), |at| {
+            let Some(peer) = (if at == index { None } else { self.peer(at) }) else { return false };
+            let ends = self.work.has(at, || peer.queue.len() == 0) && wanted(&peer);
+            if ends {
+                found = Some(peer);
+            }
+            ends
+        });
+        found
     }
 
     /// Moves a request that became urgent to the urgent lane of the queue that has it (the queue of
@@ -162,24 +205,39 @@ impl Peers {
         }
     }
 
-    /// Takes an unstarted request from the peer that has most requests queued, and moves its load.
+    /// Takes an unstarted request from a peer, and moves its load: from the one that has most
+    /// requests queued, among a few of those whose queue is posted.
     pub fn steal(&self, thief: &Scheduler) -> Option<WorkRequest> {
-        let peers = self.list().iter().enumerate().filter(|(at, _)| *at != thief.index);
         if planted::is(Bug::StealOfAStartedWorker) {
-            let others = peers.clone().filter_map(|(_, p)| p.upgrade());
+            let others = self.list().iter().filter_map(Weak::upgrade);
+            let others = others.filter(|other| other.index != thief.index);
             others.for_each(|other| other.inbox.take_all(|waiter| thief.inbox.push(waiter)));
         }
-        let loaded =
-            || peers.clone().filter_map(|(_, p)| p.upgrade()).filter(|p| p.queue.len() > 0);
-        let most = loaded().max_by_key(|p| p.queue.len())?;
         // For a shutdown that adds up loads (`Node::end`): the request is always counted in at
         // least one of them, and the move is counted before the first load decreases.
         let moved = || {
             thief.count_adopted();
             crate::record::counters::add(&thief.counters.stolen, 1);
         };
-        // Then the other peers, because all requests of the first may be bound to it.
-        std::iter::once(most).chain(loaded()).find_map(|p| p.queue.take_for_another(moved))
+        let (mut most, mut looks) = (None, 0);
+        self.posted(thief.index, |peer| {
+            let queued = peer.queue.len();
+            if most.as_ref().is_none_or(|(most, _)| *most < queued) {
+                most = Some((queued, peer.clone()));
+            }
+            looks += 1;
+            looks == LOOKS_MAX
+        });
+        let taken = most.and_then(|(_, peer)| peer.queue.take_for_another(moved));
+        // All requests of that one may be bound to it. Then this looks at each that is posted (S3).
+        let mut other = None;
+        if taken.is_none() {
+            self.posted(thief.index, |peer| {
+                other = peer.queue.take_for_another(moved);
+                other.is_some()
+            });
+        }
+        taken.or(other)
     }
 }
 
