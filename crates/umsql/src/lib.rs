@@ -40,6 +40,7 @@ mod copy;
 mod export;
 mod extended;
 mod keeping;
+mod input;
 mod login;
 mod run;
 mod session;

@@ -8,20 +8,18 @@
 //!
 //! A work request consumes one **unit**: a simple query, or the messages of an extended cycle up to
 //! its Sync or Flush. A unit that is not complete stays in the input and the session goes idle;
-//! only a cycle longer than [`UNIT_MAX`] is begun before its end has arrived. So a statement never
+//! only a cycle of 64 KiB or more is begun before its end has arrived. So a statement never
 //! waits for the rest of its own request, with one exception: COPY reads its data on the worker.
 //!
 //! Invariants: An idle session owns no buffer, except one with a part of a unit. Outside a
 //! transaction it owns neither a connection of the engine nor the write gate (the right to write to
 //! the database, which one session has at a time).
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::{Login, WRONG_PASSWORD};
-use crate::dialect::tokens::Token;
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
@@ -31,13 +29,8 @@ use crate::plan::Plan;
 use crate::portal::Portal;
 use crate::server::Server;
 use crate::timeouts::Timeouts;
-use crate::wire::message::{frame_len, startup_len};
 use crate::wire::out::{Out, Status};
 
-/// The longest message before login, in bytes.
-const LOGIN_MESSAGE_MAX: usize = 10 << 10;
-/// An extended cycle of this many bytes is begun although its Sync has not arrived.
-const UNIT_MAX: usize = 64 << 10;
 /// How much is read at once, in bytes.
 pub(crate) const CHUNK: usize = 8 << 10;
 /// Output is sent when it exceeds this many bytes.
@@ -92,9 +85,9 @@ pub struct Session {
     pub(crate) phase: Phase,
     pub(crate) input: Vec<u8>,
     /// How much of `input` is consumed.
-    consumed: usize,
+    pub(crate) consumed: usize,
     /// Where the current unit ends in `input`.
-    unit_end: usize,
+    pub(crate) unit_end: usize,
     pub(crate) out: Out,
 
     pub(crate) tx: Tx,
@@ -313,64 +306,6 @@ impl Session {
         Flow::Close
     }
 
-    /// Reads until a unit is complete or no more input has arrived.
-    fn fill(&mut self, conn: &mut dyn Conn) -> std::result::Result<Fill, Failure> {
-        if self.input.capacity() == 0 {
-            self.input = self.server.take_buffer();
-        }
-        loop {
-            if self.find_unit()? {
-                return Ok(Fill::Unit);
-            }
-            let len = self.make_room()?;
-            let read = conn.try_read(&mut self.input[len..]);
-            self.input.truncate(len + *read.as_ref().unwrap_or(&0));
-            match read {
-                Ok(0) => return Ok(Fill::End),
-                Ok(_) => (),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Fill::Part),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                Err(error) => return Err(Failure::gone(error)),
-            }
-        }
-    }
-
-    fn max_message(&self) -> usize {
-        if self.is_logged_in() { self.server.max_message } else { LOGIN_MESSAGE_MAX }
-    }
-
-    /// Returns whether there is a complete unit at the front of the input, and stores its end.
-    fn find_unit(&mut self) -> Result<bool> {
-        let rest = &self.input[self.consumed..];
-        if matches!(self.phase, Phase::Startup) {
-            let len = startup_len(rest, LOGIN_MESSAGE_MAX)?.filter(|len| *len <= rest.len());
-            self.unit_end = self.consumed + len.unwrap_or(0);
-            return Ok(len.is_some());
-        }
-        let (mut end, mut executes, mut closed) = (0, 0, false);
-        while let Some(len) = frame_len(&rest[end..], self.max_message())? {
-            if rest.len() - end < len {
-                break;
-            }
-            let tag = rest[end];
-            let extends = matches!(tag, b'P' | b'B' | b'D' | b'E' | b'C' | b'S' | b'H');
-            if !extends && end > 0 {
-                closed = true;
-                break;
-            }
-            end += len;
-            executes += usize::from(tag == b'E');
-            closed = !extends || matches!(tag, b'S' | b'H') || end >= UNIT_MAX;
-            if closed {
-                // If the cycle continues after this unit, both parts are one transaction.
-                self.several = extends && (self.several || executes > 1 || tag != b'S');
-                break;
-            }
-        }
-        self.unit_end = self.consumed + end;
-        Ok(closed)
-    }
-
     /// Consumes the unit. Returns false if the connection must be closed. If it was `cancelled`
     /// before, while it was queued or deferred, its first statement is the cancelled one.
     fn unit(&mut self, conn: &mut dyn Conn, cancelled: bool) -> std::result::Result<bool, Failure> {
@@ -401,65 +336,6 @@ impl Session {
             }
         }
         Ok(true)
-    }
-
-    /// Returns the tag of the next message of this unit.
-    pub(crate) fn peek_tag(&self) -> Option<u8> {
-        self.input[self.consumed..self.unit_end].first().copied()
-    }
-
-    /// Returns the body of the next message of this unit.
-    pub(crate) fn peek_body(&self) -> &[u8] {
-        let rest = &self.input[self.consumed..self.unit_end];
-        match frame_len(rest, self.server.max_message) {
-            Ok(Some(len)) => rest.get(5..len).unwrap_or_default(),
-            _ => &[],
-        }
-    }
-
-    /// Takes the complete frame at the front of the input.
-    fn take_frame(&mut self) -> Result<(u8, Vec<u8>)> {
-        let rest = &self.input[self.consumed..];
-        let len = frame_len(rest, self.max_message())?.filter(|len| *len <= rest.len());
-        let len = len.ok_or_else(|| SqlError::protocol("a message ends before its length"))?;
-        let tag = rest[0];
-        if len > CHUNK {
-            // The body is copied here, and once more in pieces: a text of SQL as tokens.
-            let copies = if matches!(tag, b'Q' | b'P') { size_of::<Token<'_>>() } else { 2 };
-            self.kept.input = self.input.capacity() + copies * len;
-            self.count()?;
-        }
-        let body = self.input[self.consumed + 5..self.consumed + len].to_vec();
-        self.consumed += len;
-        Ok((tag, body))
-    }
-
-    /// Takes the next frame, and parks the worker until it has arrived. Only COPY reads like this.
-    ///
-    /// A cancelled request takes no more frames, because it cannot wait for them. Later requests
-    /// ignore the rest of the data.
-    pub(crate) fn await_frame(
-        &mut self,
-        conn: &mut dyn Conn,
-    ) -> std::result::Result<(u8, Vec<u8>), Failure> {
-        if host::cancelled() {
-            return Err(host::Interrupted.into());
-        }
-        loop {
-            let rest = &self.input[self.consumed..];
-            if frame_len(rest, self.max_message())?.is_some_and(|len| len <= rest.len()) {
-                return Ok(self.take_frame()?);
-            }
-            self.input.drain(..self.consumed);
-            self.unit_end = self.unit_end.saturating_sub(self.consumed);
-            self.consumed = 0;
-            let len = self.make_room()?;
-            let read = conn.read(&mut self.input[len..]);
-            self.input.truncate(len + *read.as_ref().unwrap_or(&0));
-            if read.map_err(Failure::of_read)? == 0 {
-                return Err(Failure::Gone);
-            }
-        }
     }
 
     fn message(
@@ -581,7 +457,7 @@ pub(crate) fn settle(unsettled: &mut Option<u64>, engine: &Arc<Engine>, waits: b
 }
 
 /// What [`Session::fill`] found.
-enum Fill {
+pub(crate) enum Fill {
     Unit,
     Part,
     End,

@@ -1,9 +1,9 @@
 //! Peers: how the schedulers of a node find out which of them are idle, and which have requests
 //! waiting.
 //!
-//! Only visible schedulers are peers. Two masks have a bit for each of them (os/asleep). In the idle
-//! mask, the bit is set while its scheduler sleeps, or is about to, or polls before it sleeps, and
-//! would take a request from a peer. In the work mask, it is set while requests may wait in its
+//! Only visible schedulers are peers. Two masks have a bit for each of them (os/asleep). In the
+//! idle mask, the bit is set while its scheduler sleeps, or is about to, or polls before it sleeps,
+//! and would take a request from a peer. In the work mask, it is set while requests may wait in its
 //! scheduler's work queue that a peer may take: the queue is *posted*. This protocol ensures that
 //! no request waits beside a sleeping scheduler:
 //!
@@ -48,13 +48,14 @@
 //!
 //! The invariant: **while a request waits that a peer may take, either some scheduler has the
 //! obligation, or its queue is posted and each scheduler that sleeps with its bit set has seen the
-//! request or has been notified of one.** A push makes it true. Either the push wakes its own sleeping scheduler, which
-//! then has the obligation (`Inbox::awake` reports the wake-up). Or it clears the bit of a peer,
-//! which then has the obligation (S6). Or it finds no bit set, and then each scheduler that goes to
-//! sleep later sees the request in S3. Fulfilling the obligation keeps the invariant true: a look
-//! with the bit set finds nothing, or takes a request and keeps the obligation (one wake-up for
-//! each scheduler that begins to work, as long as requests wait); and notifying a peer is E4 again.
-//! If a scheduler without the obligation takes a request, nothing changes for the others.
+//! request or has been notified of one.** A push makes it true. Either the push wakes its own
+//! sleeping scheduler, which then has the obligation (`Inbox::awake` reports the wake-up). Or it
+//! clears the bit of a peer, which then has the obligation (S6). Or it finds no bit set, and then
+//! each scheduler that goes to sleep later sees the request in S3. Fulfilling the obligation keeps
+//! the invariant true: a look with the bit set finds nothing, or takes a request and keeps the
+//! obligation (one wake-up for each scheduler that begins to work, as long as requests wait); and
+//! notifying a peer is E4 again. If a scheduler without the obligation takes a request, nothing
+//! changes for the others.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};

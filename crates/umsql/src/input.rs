@@ -1,0 +1,137 @@
+//! The input of a session: what has arrived, as units and frames.
+//!
+//! A *frame* is one message of the protocol. A *unit* is what one work request consumes: a simple
+//! query, or the messages of an extended cycle up to its Sync or Flush. Lengths are checked before
+//! memory is taken for a message.
+
+use std::io;
+
+use crate::dialect::tokens::Token;
+use crate::error::{Failure, Result, SqlError};
+use crate::host::{self, Conn};
+use crate::session::{CHUNK, Fill, Phase, Session};
+use crate::wire::message::{frame_len, startup_len};
+
+/// The longest message before login, in bytes.
+const LOGIN_MESSAGE_MAX: usize = 10 << 10;
+/// An extended cycle of this many bytes is begun although its Sync has not arrived.
+const UNIT_MAX: usize = 64 << 10;
+
+impl Session {
+    /// Reads until a unit is complete or no more input has arrived.
+    pub(crate) fn fill(&mut self, conn: &mut dyn Conn) -> std::result::Result<Fill, Failure> {
+        if self.input.capacity() == 0 {
+            self.input = self.server.take_buffer();
+        }
+        loop {
+            if self.find_unit()? {
+                return Ok(Fill::Unit);
+            }
+            let len = self.make_room()?;
+            let read = conn.try_read(&mut self.input[len..]);
+            self.input.truncate(len + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Ok(Fill::End),
+                Ok(_) => (),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Fill::Part),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(Failure::gone(error)),
+            }
+        }
+    }
+
+    pub(crate) fn max_message(&self) -> usize {
+        if self.is_logged_in() { self.server.max_message } else { LOGIN_MESSAGE_MAX }
+    }
+
+    /// Returns whether there is a complete unit at the front of the input, and stores its end.
+    pub(crate) fn find_unit(&mut self) -> Result<bool> {
+        let rest = &self.input[self.consumed..];
+        if matches!(self.phase, Phase::Startup) {
+            let len = startup_len(rest, LOGIN_MESSAGE_MAX)?.filter(|len| *len <= rest.len());
+            self.unit_end = self.consumed + len.unwrap_or(0);
+            return Ok(len.is_some());
+        }
+        let (mut end, mut executes, mut closed) = (0, 0, false);
+        while let Some(len) = frame_len(&rest[end..], self.max_message())? {
+            if rest.len() - end < len {
+                break;
+            }
+            let tag = rest[end];
+            let extends = matches!(tag, b'P' | b'B' | b'D' | b'E' | b'C' | b'S' | b'H');
+            if !extends && end > 0 {
+                closed = true;
+                break;
+            }
+            end += len;
+            executes += usize::from(tag == b'E');
+            closed = !extends || matches!(tag, b'S' | b'H') || end >= UNIT_MAX;
+            if closed {
+                // If the cycle continues after this unit, both parts are one transaction.
+                self.several = extends && (self.several || executes > 1 || tag != b'S');
+                break;
+            }
+        }
+        self.unit_end = self.consumed + end;
+        Ok(closed)
+    }
+
+    /// Returns the tag of the next message of this unit.
+    pub(crate) fn peek_tag(&self) -> Option<u8> {
+        self.input[self.consumed..self.unit_end].first().copied()
+    }
+
+    /// Returns the body of the next message of this unit.
+    pub(crate) fn peek_body(&self) -> &[u8] {
+        let rest = &self.input[self.consumed..self.unit_end];
+        match frame_len(rest, self.server.max_message) {
+            Ok(Some(len)) => rest.get(5..len).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
+    /// Takes the complete frame at the front of the input.
+    pub(crate) fn take_frame(&mut self) -> Result<(u8, Vec<u8>)> {
+        let rest = &self.input[self.consumed..];
+        let len = frame_len(rest, self.max_message())?.filter(|len| *len <= rest.len());
+        let len = len.ok_or_else(|| SqlError::protocol("a message ends before its length"))?;
+        let tag = rest[0];
+        if len > CHUNK {
+            // The body is copied here, and once more in pieces: a text of SQL as tokens.
+            let copies = if matches!(tag, b'Q' | b'P') { size_of::<Token<'_>>() } else { 2 };
+            self.kept.input = self.input.capacity() + copies * len;
+            self.count()?;
+        }
+        let body = self.input[self.consumed + 5..self.consumed + len].to_vec();
+        self.consumed += len;
+        Ok((tag, body))
+    }
+
+    /// Takes the next frame, and parks the worker until it has arrived. Only COPY reads like this.
+    ///
+    /// A cancelled request takes no more frames, because it cannot wait for them. Later requests
+    /// ignore the rest of the data.
+    pub(crate) fn await_frame(
+        &mut self,
+        conn: &mut dyn Conn,
+    ) -> std::result::Result<(u8, Vec<u8>), Failure> {
+        if host::cancelled() {
+            return Err(host::Interrupted.into());
+        }
+        loop {
+            let rest = &self.input[self.consumed..];
+            if frame_len(rest, self.max_message())?.is_some_and(|len| len <= rest.len()) {
+                return Ok(self.take_frame()?);
+            }
+            self.input.drain(..self.consumed);
+            self.unit_end = self.unit_end.saturating_sub(self.consumed);
+            self.consumed = 0;
+            let len = self.make_room()?;
+            let read = conn.read(&mut self.input[len..]);
+            self.input.truncate(len + *read.as_ref().unwrap_or(&0));
+            if read.map_err(Failure::of_read)? == 0 {
+                return Err(Failure::Gone);
+            }
+        }
+    }
+}
