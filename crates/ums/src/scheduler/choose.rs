@@ -79,7 +79,7 @@ impl Scheduler {
     fn next_of_several(&self, core: &mut Core) -> Option<WorkerId> {
         // A request for which there is no worker is not ready, and cannot be passed over.
         let [mut urgent, mut queued] = [None; 2];
-        if self.queue.len() > 0 {
+        if !self.queue.is_empty() {
             let [for_urgent, for_others] = self.lanes_that_can_start(core);
             [urgent, queued] = self.queue.fronts();
             urgent = urgent.filter(|_| for_urgent);
@@ -165,7 +165,7 @@ impl Scheduler {
         };
         let urgent = Some(awaited.state().enqueued);
         let started = self.start_on(core, id, Some(awaited))?;
-        let [_, queued] = if self.queue.len() > 0 { self.queue.fronts() } else { [None; 2] };
+        let [_, queued] = if self.queue.is_empty() { [None; 2] } else { self.queue.fronts() };
         let signalled = core.workers.first_since(core.workers.signalled);
         let yielded = core.workers.first_since(core.workers.yielded);
         let ready = Ready { urgent, signalled, yielded, queued };

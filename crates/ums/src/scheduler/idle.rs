@@ -121,7 +121,7 @@ impl Scheduler {
         while !found && polled < span && !self.stop.load(Ordering::Relaxed) {
             found = (0..ROUNDS).any(|_| {
                 threads::pause();
-                !self.inbox.is_empty() || (self.queue.len() > 0 && self.has_news())
+                !self.inbox.is_empty() || (!self.queue.is_empty() && self.has_news())
             });
             let late = !found && polled >= late_at;
             if late && !charged {
@@ -143,7 +143,7 @@ impl Scheduler {
         }
         self.with(|core| {
             (core.turn_at, core.spin.left) = (last, last);
-            core.spin.sent |= !self.inbox.is_empty() || self.queue.len() > 0;
+            core.spin.sent |= !self.inbox.is_empty() || !self.queue.is_empty();
             core.holder_due = if found { core.holder_due } else { 0 };
             add(&self.counters.idle_spins, 1);
             add(&self.counters.idle_spins_paid, found.into());
@@ -157,7 +157,7 @@ impl Scheduler {
 
     /// Returns whether a turn would find something to do. Makes no system call.
     fn has_news(&self) -> bool {
-        self.with(|core| !self.quiet(core) || (self.queue.len() > 0 && self.can_start(core)))
+        self.with(|core| !self.quiet(core) || (!self.queue.is_empty() && self.can_start(core)))
     }
 
     /// Announces a scheduler that polls as idle, and looks for a request that it can take (S1 to S3
@@ -188,7 +188,7 @@ impl Scheduler {
         if !self.inbox.is_empty() || self.stop_now() {
             return false;
         }
-        let startable = self.queue.len() > 0 && self.with(|core| self.can_start(core));
+        let startable = !self.queue.is_empty() && self.with(|core| self.can_start(core));
         if startable || self.takes_requests() != announced {
             return false;
         }
@@ -232,7 +232,7 @@ impl Scheduler {
     /// queued.
     pub(super) fn quiescent(&self) -> bool {
         self.with(|core| core.workers.idle.len as usize == core.workers.count())
-            && self.queue.len() == 0
+            && self.queue.is_empty()
     }
 
     /// Sleeps on the driver for at most this many nanoseconds.
@@ -349,7 +349,7 @@ impl Core {
             0 => u64::MAX,
             // The pause has ended since the last look, when it kept queued requests from starting.
             // So if requests are queued, this must not sleep.
-            at if at <= now => [u64::MAX, 0][usize::from(scheduler.queue.len() > 0)],
+            at if at <= now => [u64::MAX, 0][usize::from(!scheduler.queue.is_empty())],
             at => {
                 self.create_again = at;
                 at - now

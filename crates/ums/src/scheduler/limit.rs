@@ -41,7 +41,7 @@ impl Scheduler {
     #[cold]
     fn has_room_beyond(&self, core: &mut Core, count: usize) -> bool {
         if count >= self.options.limit.hard {
-            if self.queue.len() > 0 {
+            if !self.queue.is_empty() {
                 self.tell_the_limit(core, count);
                 self.tell_the_standstill(core, count);
             }
@@ -79,7 +79,7 @@ impl Scheduler {
 
     /// Returns the nanoseconds until `is_overdue` is true, or None if nothing is queued.
     fn overdue_in(&self, core: &mut Core, now: u64) -> Option<u64> {
-        if self.queue.len() == 0 {
+        if self.queue.is_empty() {
             return None;
         }
         let pause = (core.standstill.overdue + OVERDUE_PAUSE_NS).saturating_sub(now);
@@ -114,7 +114,7 @@ impl Scheduler {
                 let overdue = self.overdue_in(core, now).filter(|_| core.may_create());
                 overdue.map_or(still, |left| still.min(soon(left)))
             }
-            _ if self.queue.len() == 0 => u64::MAX,
+            _ if self.queue.is_empty() => u64::MAX,
             _ => later(self.standstill_in(core, now, STANDSTILL_TOLD_NS)),
         }
     }

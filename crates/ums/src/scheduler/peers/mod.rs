@@ -173,7 +173,7 @@ impl Peers {
         let mut found = None;
         self.work.find(random::below(self.list().len()), |at| {
             let Some(peer) = (if at == index { None } else { self.peer(at) }) else { return false };
-            let ends = self.work.has(at, || peer.queue.len() == 0) && wanted(&peer);
+            let ends = self.work.has(at, || peer.queue.is_empty()) && wanted(&peer);
             if ends {
                 found = Some(peer);
             }

@@ -350,6 +350,13 @@ impl WorkQueue {
         self.own.len() + self.shared()
     }
 
+    /// Returns whether no request is queued.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // One test of both, because every yield asks.
+        self.own.len() | self.shared() == 0
+    }
+
     #[inline]
     fn shared(&self) -> usize {
         self.shared.load(Ordering::Relaxed)

@@ -16,8 +16,8 @@
 //! *Positions* count on without end; the slot of position p is p modulo the number of slots. A
 //! request stores its position, so it is found without a search.
 //!
-//! **The count is never too small**: the tail is advanced before the request is put into its slot,
-//! and a taken request is counted after its slot is free. So a thread that reads the count after a
+//! **The count is never too small**: a request is counted before it is put into its slot, and a
+//! taken request is subtracted after its slot is free. So a thread that reads the count after a
 //! fence, as the protocol of scheduler/peers demands, sees every request that was put before the
 //! other thread's fence. The count may be too large for a moment; then a taker finds nothing.
 //!
@@ -82,8 +82,8 @@ pub(super) struct Ring {
     head: AtomicU64,
     /// The position of the next request.
     tail: AtomicU64,
-    /// How many requests the baton's holder has taken.
-    taken_here: AtomicU64,
+    /// How many requests the baton's holder has put here, less those that it has taken itself.
+    untaken: AtomicUsize,
     /// How many requests were taken by other threads.
     taken: AtomicUsize,
     /// The position after the last request that another scheduler has taken: a hint.
@@ -96,7 +96,7 @@ impl Ring {
             entries: OnceLock::new(),
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
-            taken_here: AtomicU64::new(0),
+            untaken: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             stolen: AtomicU64::new(0),
         }
@@ -124,10 +124,9 @@ impl Ring {
     /// Returns how many requests are here, or more.
     #[inline]
     pub fn len(&self) -> usize {
-        // The takers are read first. Acquire: with them, the tail of the requests that they took.
+        // The takers are read first. Acquire: with them, that the requests that they took were put.
         let taken = self.taken.load(Ordering::Acquire);
-        let here = self.taken_here.load(Ordering::Acquire) as usize;
-        self.queued() - taken - here
+        self.untaken.load(Ordering::Acquire) - taken
     }
 
     /// Returns the first position that may have a request. The head is behind if requests were
@@ -177,6 +176,8 @@ impl Ring {
         entry.enqueued.store(state.enqueued, Ordering::Release);
         entry.id.store(state.id, Ordering::Release);
         self.tail.store(position + 1, Ordering::Release);
+        let untaken = self.untaken.load(Ordering::Relaxed);
+        self.untaken.store(untaken + 1, Ordering::Release);
         entry.slot.put(request);
         Ok(())
     }
@@ -218,8 +219,8 @@ impl Ring {
     }
 
     fn count_here(&self, taken: bool) {
-        let now = self.taken_here.load(Ordering::Relaxed) + u64::from(taken);
-        self.taken_here.store(now, Ordering::Release);
+        let now = self.untaken.load(Ordering::Relaxed) - usize::from(taken);
+        self.untaken.store(now, Ordering::Release);
     }
 
     /// Returns where this request is, if it is here now. It may be taken at any time.
