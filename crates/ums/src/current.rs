@@ -188,7 +188,8 @@ pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
 /// assert_eq!(sum, 42);
 /// # Ok::<(), ums::BuildError>(())
 /// ```
-#[inline]
+// Inlined, as `leave_by` in `scheduler/switch.rs` asks for.
+#[inline(always)]
 pub fn yield_now() {
     match here() {
         Some(scheduler) => scheduler.yield_now(),

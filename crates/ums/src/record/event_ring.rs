@@ -170,20 +170,25 @@ impl EventRing {
     /// Records an event that happens now. Only the baton's holder calls this.
     #[inline]
     pub fn record(&self, event: RingEvent, worker: u32, detail: u32) {
-        self.record_at(event, worker, detail, clock::ticks());
+        self.put(event, worker, detail, clock::ticks());
     }
 
     /// Records an event of a moment ago: `at` is when the caller has read the clock. The times of a
     /// ring never decrease, so the event gets the time of the one before it, if that is later.
     #[inline]
     pub fn record_at(&self, event: RingEvent, worker: u32, detail: u32, at: u64) {
+        self.put(event, worker, detail, at.max(self.last.load(Ordering::Relaxed)));
+    }
+
+    /// Writes a record whose time is not before that of the last one.
+    #[inline]
+    fn put(&self, event: RingEvent, worker: u32, detail: u32, at: u64) {
         let head = self.head.load(Ordering::Relaxed);
         // A reader that sees one of the stores below sees this head, too.
         fence(Ordering::Release);
         let place = &self.places[head as usize % RING_RECORDS];
         let worker = worker & ((1 << WORKER_BITS) - 1);
         let what = (event as u64) << 56 | u64::from(worker) << 32 | u64::from(detail);
-        let at = at.max(self.last.load(Ordering::Relaxed));
         self.last.store(at, Ordering::Relaxed);
         place.at.store(at, Ordering::Relaxed);
         place.what.store(what, Ordering::Relaxed);

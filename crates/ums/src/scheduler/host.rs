@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::switch::SwitchEvent;
 use super::wake::ready_at;
 use super::{Core, Scheduler, SchedulerOptions, set_here};
 use crate::os::entry::{self, outside};
@@ -101,7 +102,7 @@ impl Scheduler {
             core.begin_turn(self);
             let next = self.choose(core);
             self.publish(core);
-            next.inspect(|next| core.hand_to(self, *next, core.turn_at))
+            next.inspect(|next| core.hand_to(self, *next, SwitchEvent::At(core.turn_at)))
         });
         if chosen.is_none() {
             if self.stop.load(Ordering::Acquire) && self.quiescent() {

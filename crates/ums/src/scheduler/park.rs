@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::switch::WayOut;
+use super::switch::{SwitchEvent, WayOut};
 use super::{Core, PeersUnnotified, Scheduler, Timed, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::threads::point;
@@ -157,7 +157,7 @@ impl Scheduler {
             if self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
                 self.publish(core);
             }
-            Some(core.hand_over(self, next, began))
+            Some(core.hand_over(self, next, SwitchEvent::At(began)))
         });
         match quickly {
             Some(handed) => handed.by_event(),
@@ -171,7 +171,7 @@ impl Scheduler {
     fn only_workers_are_ready(&self, core: &mut Core) -> bool {
         // The look at the driver comes last, because the driver counts looks.
         core.workers.yielded.is_empty()
-            && self.queue.len() == 0
+            && self.queue.is_empty()
             && core.awaited.is_none()
             && !core.fairness.goes_by_age()
             && self.peers_unnotified.get() == PeersUnnotified::Nothing

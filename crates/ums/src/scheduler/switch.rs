@@ -13,7 +13,6 @@ use fiber::Suspender;
 
 use super::kinds::Pass;
 use super::{Core, ExecutionContext, Scheduler};
-use crate::os::clock;
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
@@ -25,7 +24,7 @@ impl Scheduler {
     #[inline]
     pub(super) fn switch_to(&self, to: WorkerId) {
         add(&self.counters.other_switches, 1);
-        let handed = self.with(|core| core.hand_over(self, to, clock::ticks()));
+        let handed = self.with(|core| core.hand_over(self, to, SwitchEvent::Now));
         self.leave_by(handed.by_event());
     }
 
@@ -44,6 +43,17 @@ impl Scheduler {
             WayOut::Pass(pass) => self.pass(pass),
         }
     }
+}
+
+/// Whether the event ring records a switch, and at which time.
+#[derive(Clone, Copy)]
+pub(super) enum SwitchEvent {
+    /// There is no ring.
+    None,
+    /// The time is read for the record.
+    Now,
+    /// The clock was read at this time, in ticks.
+    At(u64),
 }
 
 /// How the worker that was current leaves its stack. Two words, so that it is returned in
@@ -103,19 +113,28 @@ fn hand(mine: &'static Waiter, theirs: &'static Waiter) {
 
 impl Core {
     /// The first half of a switch: `to` is current from now on. The caller completes the switch
-    /// with the returned value. `at` is the time, in ticks.
+    /// with the returned value.
     #[inline(always)]
-    pub(super) fn hand_over(&mut self, scheduler: &Scheduler, to: WorkerId, at: u64) -> Handed {
+    pub(super) fn hand_over(
+        &mut self,
+        scheduler: &Scheduler,
+        to: WorkerId,
+        event: SwitchEvent,
+    ) -> Handed {
         add(&scheduler.counters.context_switches, 1);
-        scheduler.options.kind.hand_over(scheduler, self, to, at)
+        scheduler.options.kind.hand_over(scheduler, self, to, event)
     }
 
-    /// Makes `to` the current worker. `at` is the time, in ticks.
+    /// Makes `to` the current worker.
     #[inline]
-    pub(super) fn hand_to(&mut self, scheduler: &Scheduler, to: WorkerId, at: u64) {
+    pub(super) fn hand_to(&mut self, scheduler: &Scheduler, to: WorkerId, event: SwitchEvent) {
         self.current = to;
         self.quantum_began = 0;
-        self.record_at(RingEvent::Switch, to, 0, at);
+        match event {
+            SwitchEvent::None => {}
+            SwitchEvent::Now => self.record(RingEvent::Switch, to, 0),
+            SwitchEvent::At(at) => self.record_at(RingEvent::Switch, to, 0, at),
+        }
         let worker = self.workers.get(to);
         scheduler.current_waiter.store(Some(worker.waiter));
         add(&worker.waiter.record.view.switches, 1);

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::switch::{Handed, WayOut};
+use super::switch::{Handed, SwitchEvent, WayOut};
 use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::clock;
 use crate::os::panics::contain;
@@ -51,7 +51,7 @@ impl Scheduler {
                 }
                 Some(next) => {
                     self.count_cause(core);
-                    core.hand_over(self, next, core.turn_at)
+                    core.hand_over(self, next, SwitchEvent::At(core.turn_at))
                 }
                 None => Handed::Left(WayOut::Nowhere),
             }
@@ -134,7 +134,7 @@ impl Scheduler {
         if !self.options.steal {
             return;
         }
-        if self.queue.len() > 0 {
+        if !self.queue.is_empty() {
             self.peers.offer(self.index);
         } else if any && self.peers.others_have_work(self.index) {
             self.peers.wake_one(self.index);

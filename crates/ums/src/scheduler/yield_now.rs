@@ -4,7 +4,7 @@
 //! worker of the runnable list gets the baton, and the yielder becomes the last of that list.
 
 use super::Scheduler;
-use super::switch::{Handed, WayOut};
+use super::switch::{Handed, SwitchEvent, WayOut};
 use crate::os::clock;
 use crate::os::threads::point;
 use crate::record::counters::add;
@@ -18,14 +18,19 @@ impl Scheduler {
         let waiter = self.current_waiter();
         #[cfg(feature = "spans")]
         waiter.record.spans.pause();
-        let way_out = self.yielding_turn();
+        let way_out = match self.ring {
+            None => self.yielding_turn::<false>(),
+            Some(_) => self.yielding_turn::<true>(),
+        };
         self.leave_by(way_out);
         #[cfg(feature = "spans")]
         waiter.record.spans.go_on();
     }
 
+    /// Takes a turn. `RECORDED` says whether the scheduler has an event ring; the turn is so short
+    /// that it is compiled for both cases.
     #[inline(never)]
-    fn yielding_turn(&self) -> WayOut {
+    fn yielding_turn<const RECORDED: bool>(&self) -> WayOut {
         if !self.options.kind.is_thread() && std::thread::panicking() {
             // A destructor yields during a panic. The panic count belongs to the host thread, so
             // another fiber would behave as if it were panicking itself (rule 11 of
@@ -36,14 +41,14 @@ impl Scheduler {
         point("yield");
         let quickly = self.with(|core| {
             add(&self.counters.yields, 1);
-            if self.queue.len() > 0 || !self.quiet(core) {
+            if !self.queue.is_empty() || !self.quiet(core) {
                 return None;
             }
             match core.workers.rotate(core.current) {
                 Rotated::To(next) => {
                     // Only the event ring needs the time of a yield.
-                    let now = if core.ring.is_some() { clock::ticks() } else { 0 };
-                    Some(core.hand_over(self, next, now))
+                    let event = if RECORDED { SwitchEvent::Now } else { SwitchEvent::None };
+                    Some(core.hand_over(self, next, event))
                 }
                 // A worker that yields when no other is ready selects itself: a yield, not a
                 // switch.
@@ -70,7 +75,7 @@ impl Scheduler {
             // `turn_at` is not read again: a request that starts now was queued until then.
             core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
             self.publish(core);
-            core.hand_over(self, next, core.turn_at)
+            core.hand_over(self, next, SwitchEvent::At(core.turn_at))
         });
         handed.by_event()
     }

@@ -54,6 +54,7 @@ use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::state::AWAY;
+use crate::scheduler::switch::SwitchEvent;
 use crate::scheduler::{Scheduler, set_here};
 use crate::wait::Waiter;
 use crate::watch::{self, GateHandler, Place, PlaceOwner, Watched, state};
@@ -154,7 +155,7 @@ impl Scheduler {
             let waiter = core.workers.get(me).waiter;
             waiter.reason.store(REASON.index() as u16, Ordering::Relaxed);
             waiter.began.store(core.turn_at, Ordering::Relaxed);
-            core.hand_to(self, STANDBY, core.turn_at);
+            core.hand_to(self, STANDBY, SwitchEvent::At(core.turn_at));
         });
     }
 

@@ -18,7 +18,7 @@ use crate::os::planted::{self, Bug};
 use crate::scheduler::host::or_abort;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::STANDBY;
-use crate::scheduler::switch::{Handed, WayOut};
+use crate::scheduler::switch::{Handed, SwitchEvent, WayOut};
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions, here};
 use crate::wait::Waiter;
 
@@ -66,9 +66,14 @@ impl Kind for Fibers {
     }
 
     #[inline(always)]
-    fn hand_over(scheduler: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
+    fn hand_over(
+        scheduler: &Scheduler,
+        core: &mut Core,
+        to: WorkerId,
+        event: SwitchEvent,
+    ) -> Handed {
         let me = core.current;
-        core.hand_to(scheduler, to, at);
+        core.hand_to(scheduler, to, event);
         Handed::Left(match core.workers.get(me).execution {
             Some(ExecutionContext::Fiber(_, Some(suspender))) => WayOut::Suspend(suspender),
             _ => WayOut::Stay,

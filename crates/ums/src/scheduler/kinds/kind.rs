@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::os::linux::open::DriverThreads;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::switch::Handed;
+use crate::scheduler::switch::{Handed, SwitchEvent};
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
 use crate::wait::Waiter;
 
@@ -28,8 +28,13 @@ pub(super) trait Kind {
     ) -> io::Result<ExecutionContext>;
 
     /// The first half of a switch: `to` is current from now on. The caller completes the switch
-    /// with the returned value. `at` is the time, in ticks.
-    fn hand_over(scheduler: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed;
+    /// with the returned value.
+    fn hand_over(
+        scheduler: &Scheduler,
+        core: &mut Core,
+        to: WorkerId,
+        event: SwitchEvent,
+    ) -> Handed;
 
     /// Returns whether a worker that was chosen, and whose state is Running, can be resumed. If it
     /// runs without the baton it cannot, and becomes Preemptive again.

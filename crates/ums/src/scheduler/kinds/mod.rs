@@ -29,7 +29,7 @@ use fibers::Fibers;
 use kind::Kind;
 use threads::Threads;
 
-use super::switch::Handed;
+use super::switch::{Handed, SwitchEvent};
 use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind};
 use crate::os::linux::open::DriverThreads;
 use crate::scheduler::lists::WorkerId;
@@ -75,9 +75,9 @@ impl WorkerKind {
         scheduler: &Scheduler,
         core: &mut Core,
         to: WorkerId,
-        at: u64,
+        event: SwitchEvent,
     ) -> Handed {
-        ask!(self, hand_over(scheduler, core, to, at))
+        ask!(self, hand_over(scheduler, core, to, event))
     }
 
     #[inline]

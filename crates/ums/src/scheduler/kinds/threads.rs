@@ -11,7 +11,7 @@ use crate::os::linux::open::DriverThreads;
 use crate::os::threads::{self, point};
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::STANDBY;
-use crate::scheduler::switch::Handed;
+use crate::scheduler::switch::{Handed, SwitchEvent};
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions, preempt};
 use crate::wait::Waiter;
 use crate::watch::calls::{self, BlockHandler};
@@ -60,9 +60,14 @@ impl Kind for Threads {
     }
 
     #[inline(always)]
-    fn hand_over(scheduler: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
+    fn hand_over(
+        scheduler: &Scheduler,
+        core: &mut Core,
+        to: WorkerId,
+        event: SwitchEvent,
+    ) -> Handed {
         let mine = core.workers.get(core.current).waiter;
-        core.hand_to(scheduler, to, at);
+        core.hand_to(scheduler, to, event);
         let theirs = core.workers.get(to).waiter;
         scheduler.held_by(theirs);
         Handed::Thread(mine, theirs)
@@ -70,7 +75,7 @@ impl Kind for Threads {
 
     fn leave(scheduler: &Scheduler, to: WorkerId) {
         let theirs = scheduler.with(|core| {
-            core.hand_to(scheduler, to, core.turn_at);
+            core.hand_to(scheduler, to, SwitchEvent::At(core.turn_at));
             core.workers.get(to).waiter
         });
         scheduler.held_by(theirs);

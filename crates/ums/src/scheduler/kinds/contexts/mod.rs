@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::kind::Kind;
 use crate::os::linux::open::DriverThreads;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::switch::{Handed, WayOut};
+use crate::scheduler::switch::{Handed, SwitchEvent, WayOut};
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
 use crate::wait::Waiter;
 
@@ -58,8 +58,13 @@ impl Kind for Contexts {
     }
 
     #[inline(always)]
-    fn hand_over(scheduler: &Scheduler, core: &mut Core, to: WorkerId, at: u64) -> Handed {
-        Handed::Left(WayOut::Pass(core.pass_to(scheduler, to, at)))
+    fn hand_over(
+        scheduler: &Scheduler,
+        core: &mut Core,
+        to: WorkerId,
+        event: SwitchEvent,
+    ) -> Handed {
+        Handed::Left(WayOut::Pass(core.pass_to(scheduler, to, event)))
     }
 
     #[inline]

@@ -50,6 +50,7 @@ use crate::os;
 use crate::os::entry;
 use crate::os::threads::{self, ThreadHandle};
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::switch::SwitchEvent;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, here, preempt, set_here};
 use crate::wait::Waiter;
 use crate::watch::{self, calls};
@@ -97,11 +98,16 @@ impl Core {
         }
     }
 
-    /// The first half of a switch from the current worker to `to`. `at` is the time, in ticks.
+    /// The first half of a switch from the current worker to `to`.
     #[inline]
-    pub(super) fn pass_to(&mut self, scheduler: &Scheduler, to: WorkerId, at: u64) -> *const Pass {
+    pub(super) fn pass_to(
+        &mut self,
+        scheduler: &Scheduler,
+        to: WorkerId,
+        event: SwitchEvent,
+    ) -> *const Pass {
         let me = self.current;
-        self.hand_to(scheduler, to, at);
+        self.hand_to(scheduler, to, event);
         let (from, to) = (self.context_of(me), self.context_of(to));
         *self.switching.pass = Pass { from, to };
         std::ptr::from_ref(&*self.switching.pass)
@@ -132,7 +138,7 @@ impl Scheduler {
     pub(super) fn couple(&self, to: WorkerId) {
         let (mine, theirs) = self.with(|core| {
             let mine = core.context_of(core.current);
-            core.hand_to(self, to, core.turn_at);
+            core.hand_to(self, to, SwitchEvent::At(core.turn_at));
             (mine, core.context_of(to))
         });
         // Cleared before the worker's own kernel thread takes the signals that are pending there.

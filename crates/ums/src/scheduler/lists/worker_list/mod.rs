@@ -98,6 +98,12 @@ impl<S> Worker<S> {
         }
     }
 
+    /// Returns whether it is Runnable because it yielded. Both fields are compared at once.
+    #[inline]
+    fn has_yielded(&self) -> bool {
+        [self.waited as u8, self.state as u8] == [0, State::Runnable as u8]
+    }
+
     #[inline]
     fn put(&mut self, to: State, now: u64) {
         self.state = to;
@@ -336,7 +342,7 @@ impl<S> Workers<S> {
     /// A yield while all ready workers are workers that yielded: the first of them becomes Running,
     /// and the yielder becomes the last. One function does both moves, because this is what a busy
     /// scheduler does most.
-    #[inline]
+    #[inline(always)]
     pub fn rotate(&mut self, yielder: WorkerId) -> Rotated {
         let next = self.yielded.head;
         if !self.signalled.is_empty() {
@@ -346,8 +352,8 @@ impl<S> Workers<S> {
             return Rotated::Alone;
         }
         let worker = self.get(next);
-        assert_eq!(worker.state, State::Runnable, "the runnable list holds runnable workers");
-        if worker.waited {
+        if !worker.has_yielded() {
+            assert_eq!(worker.state, State::Runnable, "the runnable list holds runnable workers");
             return Rotated::Not;
         }
         let (second, since) = (worker.next, worker.since);
