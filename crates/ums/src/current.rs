@@ -20,12 +20,13 @@ use std::time::Duration;
 
 use crate::os::clock;
 use crate::os::limits::QUANTUM_NS;
+use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::scheduler::{self, away, here};
 use crate::scheduler::{Coupled, Here, WorkerKind};
 use crate::wait::error::{NeedsThread, WaitError};
-use crate::wait::{Outcome, Ticket, Waiter, What, thread_waiter};
+use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
 
 pub(crate) use crate::scheduler::ready;
 
@@ -42,6 +43,54 @@ pub(crate) fn waiter() -> &'static Waiter {
 #[inline]
 pub(crate) fn before_short_lock() -> Option<Here> {
     here()
+}
+
+/// The caller, during one operation that takes a short lock, and that may wake others or wait, such
+/// as a send. Where the caller runs is found once, at the beginning: as with [`before_short_lock`],
+/// the caller rejoins its scheduler there if it was allowed to run without the baton. It keeps the
+/// baton until the operation ends or the caller parks, so the operation must not run application
+/// code.
+pub(crate) struct Operation {
+    here: Option<Here>,
+}
+
+impl Operation {
+    /// Begins an operation of the caller.
+    #[inline(always)]
+    pub(crate) fn begin() -> Operation {
+        Operation { here: here() }
+    }
+
+    /// Locks the short lock of the operation's resource.
+    #[inline(always)]
+    pub(crate) fn lock<'a, S>(&'a self, lock: &'a ShortLock<S>) -> ShortGuard<'a, S> {
+        lock.lock_inside(self.here.as_ref().map(Here::inside))
+    }
+
+    /// Makes a waiter run whose wait the caller has ended.
+    #[inline(always)]
+    pub(crate) fn ready(&self, claimed: Claimed) {
+        scheduler::ready_from(self.here.as_ref(), claimed);
+    }
+
+    /// Starts the caller's wait. Next the caller parks.
+    ///
+    /// # Panics
+    /// As [`about_to_wait`].
+    #[inline(always)]
+    pub(crate) fn begin_wait(&self, what: What) -> Ticket {
+        let here = self.here.as_ref();
+        here.map_or_else(waiting_thread, |here| here.waiting_waiter()).begin(what)
+    }
+
+    /// Parks the caller until its wait has ended. `deadline` is in nanoseconds of the clock.
+    #[inline(always)]
+    pub(crate) fn park(&self, ticket: Ticket, deadline: u64) -> Outcome {
+        match &self.here {
+            Some(scheduler) => scheduler.park(ticket, deadline),
+            None => ticket.park_thread(deadline),
+        }
+    }
 }
 
 /// A caller that may wait. It cannot lose its scheduler's baton before it parks.

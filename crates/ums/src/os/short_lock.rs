@@ -141,6 +141,21 @@ impl<S> ShortLock<S> {
         ShortGuard { home: self, how, inside }
     }
 
+    /// Locks for a caller that has entered the library (`Inside`), and so need not enter again. The
+    /// caller of a worker is inside as long as it has the lock.
+    #[inline(always)]
+    pub fn lock_inside<'a>(&'a self, inside: Option<&'a Inside>) -> ShortGuard<'a, S> {
+        let Some(caller) = inside else { return self.lock_outside() };
+        let me = caller.holder();
+        let how = if self.enter_by_bias(me) { How::Biased } else { How::Base(self.lock_base(me)) };
+        ShortGuard { home: self, how, inside: None }
+    }
+
+    #[inline(never)]
+    fn lock_outside(&self) -> ShortGuard<'_, S> {
+        self.lock()
+    }
+
     /// Locks if the lock is free.
     pub fn try_lock(&self) -> Option<ShortGuard<'_, S>> {
         let inside = Inside::enter();

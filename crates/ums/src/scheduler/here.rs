@@ -9,7 +9,6 @@ use crate::os::entry::{self, Inside};
 /// inside the library (`os/entry`) and cannot lose the baton.
 pub(crate) struct Here {
     scheduler: &'static Scheduler,
-    #[allow(dead_code)] // Kept for its drop.
     inside: Inside,
 }
 
@@ -22,6 +21,12 @@ impl std::ops::Deref for Here {
 }
 
 impl Here {
+    /// Returns the entry that this value holds.
+    #[inline(always)]
+    pub(crate) fn inside(&self) -> &Inside {
+        &self.inside
+    }
+
     /// Returns whether the calling code runs on the scheduler `other`.
     #[inline]
     pub(crate) fn is(&self, other: &Scheduler) -> bool {

@@ -75,4 +75,4 @@ pub(crate) use state::{
     Core, ExecutionContext, HAS_BEGUN, Peers, PeersUnnotified, Scheduler, Timed, away, set_here,
 };
 
-pub(crate) use wake::ready;
+pub(crate) use wake::{ready, ready_from};

@@ -3,14 +3,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, Scheduler, here};
+use super::{Core, Here, Scheduler, here};
 use crate::os::clock;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{Cancelled, RequestId, cancel_waiter};
-use crate::wait::Claimed;
-use crate::wait::Letter;
+use crate::wait::{Claimed, Inbox, Letter, Waiter};
 
 /// Wakes the waiter of a wait that the caller has claimed. If the waiter is a worker of the
 /// scheduler whose baton the caller holds, it becomes runnable. If it is a worker of another
@@ -25,9 +24,24 @@ pub(crate) fn ready(claimed: Claimed) {
 /// Does the same for a caller that has just read the clock.
 #[inline]
 pub(super) fn ready_at(claimed: Claimed, now: u64) {
-    let Some(inbox) = claimed.waiter.inbox() else { return claimed.set_event() };
-    let waiter = claimed.kept();
-    match here() {
+    match claimed.waiter.inbox() {
+        None => claimed.set_event(),
+        Some(inbox) => wake_from(here().as_ref(), claimed.kept(), inbox, now),
+    }
+}
+
+/// Does what [`ready`] does, for a caller that has found where it runs.
+#[inline]
+pub(crate) fn ready_from(here: Option<&Here>, claimed: Claimed) {
+    match claimed.waiter.inbox() {
+        None => claimed.set_event(),
+        Some(inbox) => wake_from(here, claimed.kept(), inbox, clock::ticks()),
+    }
+}
+
+#[inline]
+fn wake_from(here: Option<&Here>, waiter: &'static Waiter, inbox: &'static Inbox, now: u64) {
+    match here {
         Some(scheduler) if std::ptr::eq(scheduler.inbox, inbox) && !waiter.is(State::Running) => {
             scheduler.with(|core| core.wake(waiter, now));
         }
@@ -46,7 +60,7 @@ pub(super) fn ready_at(claimed: Claimed, now: u64) {
 
 impl Core {
     /// Makes a worker of this scheduler, whose wait has ended, runnable.
-    pub(super) fn wake(&mut self, waiter: &'static crate::wait::Waiter, now: u64) {
+    pub(super) fn wake(&mut self, waiter: &'static Waiter, now: u64) {
         waiter.signalled.store(now, Ordering::Relaxed);
         waiter.record.spans.woken();
         let worker = waiter.worker.load(Ordering::Relaxed);

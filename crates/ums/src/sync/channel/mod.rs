@@ -36,7 +36,7 @@ pub use select::Select;
 use self::slot::{Slot, Slots};
 use super::patience::Patience;
 use super::queue::{Batch, ShortGuard, ShortLock};
-use crate::current;
+use crate::current::{self, Operation};
 use crate::record::reason::WaitReason;
 use crate::wait::{Claimed, Outcome};
 
@@ -167,10 +167,14 @@ impl<T> State<T> {
 
 /// Releases the short lock, then makes the peer ready.
 #[inline]
-fn unlock_and_ready<T>(state: &mut ShortGuard<'_, State<T>>, peer: Option<Claimed>) {
+fn unlock_and_ready<T>(
+    me: &Operation,
+    state: &mut ShortGuard<'_, State<T>>,
+    peer: Option<Claimed>,
+) {
     state.unlock();
     if let Some(peer) = peer {
-        current::ready(peer);
+        me.ready(peer);
     }
 }
 
@@ -189,9 +193,10 @@ impl<T> Sender<T> {
     /// # Errors
     /// [`TrySendError`] with the value if the buffer is full or all receivers are gone.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        let mut state = self.channel.lock();
+        let me = Operation::begin();
+        let mut state = me.lock(&self.channel.state);
         let peer = state.put(value)?;
-        unlock_and_ready(&mut state, peer);
+        unlock_and_ready(&me, &mut state, peer);
         Ok(())
     }
 
@@ -224,13 +229,15 @@ impl<T> Sender<T> {
 
     #[inline]
     fn send_within(&self, value: T, patience: Patience) -> Result<(), SendError<T>> {
-        // Declared before the guard, so dropped after it. If the wait is refused by a panic, the
-        // lock is released before the value is dropped, whose destructor may use the channel.
+        // Declared first, so dropped last. If the wait is refused by a panic, the value, whose
+        // destructor may use the channel, is dropped after the lock is released and the operation
+        // has ended.
         let mut slot = Slot::new(None);
-        let mut state = self.channel.lock();
+        let me = Operation::begin();
+        let mut state = me.lock(&self.channel.state);
         match state.put(value) {
             Ok(peer) => {
-                unlock_and_ready(&mut state, peer);
+                unlock_and_ready(&me, &mut state, peer);
                 return Ok(());
             }
             Err(TrySendError::Disconnected(value)) => {
@@ -239,7 +246,8 @@ impl<T> Sender<T> {
             Err(TrySendError::Full(value)) => slot.put(value),
         }
         let what = patience.what(WaitReason::CHANNEL_SEND, &self.channel.state);
-        let outcome = slot::wait(&mut state, State::senders, &mut slot, what, patience.deadline());
+        let outcome =
+            slot::wait(&me, &mut state, State::senders, &mut slot, what, patience.deadline());
         match (outcome, slot.take()) {
             (Outcome::Granted, None) => Ok(()),
             (Outcome::Granted, Some(value)) => Err(SendError::Disconnected(value)),
@@ -268,9 +276,10 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`TryRecvError`] if there is no value now.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        let mut state = self.channel.lock();
+        let me = Operation::begin();
+        let mut state = me.lock(&self.channel.state);
         let (value, peer) = state.take()?;
-        unlock_and_ready(&mut state, peer);
+        unlock_and_ready(&me, &mut state, peer);
         Ok(value)
     }
 
@@ -314,12 +323,13 @@ impl<T> Receiver<T> {
 
     #[inline]
     fn recv_within(&self, patience: Patience) -> Result<T, RecvError> {
-        // Declared before the guard, so dropped after it, as in `send_within`.
+        // Declared first, as in `send_within`.
         let mut slot = Slot::new(None);
-        let mut state = self.channel.lock();
+        let me = Operation::begin();
+        let mut state = me.lock(&self.channel.state);
         match state.take() {
             Ok((value, peer)) => {
-                unlock_and_ready(&mut state, peer);
+                unlock_and_ready(&me, &mut state, peer);
                 return Ok(value);
             }
             Err(TryRecvError::Disconnected) => return Err(RecvError::Disconnected),
@@ -327,7 +337,7 @@ impl<T> Receiver<T> {
         }
         let what = patience.what(WaitReason::CHANNEL_RECEIVE, &self.channel.state);
         let outcome =
-            slot::wait(&mut state, State::receivers, &mut slot, what, patience.deadline());
+            slot::wait(&me, &mut state, State::receivers, &mut slot, what, patience.deadline());
         match (outcome, slot.take()) {
             (Outcome::Granted, value) => value.ok_or(RecvError::Disconnected),
             (failed, _) => Err(failed.ok().map_or_else(RecvError::Wait, |()| {

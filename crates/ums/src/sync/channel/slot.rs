@@ -25,7 +25,7 @@ use std::cell::UnsafeCell;
 use std::mem;
 use std::ptr::NonNull;
 
-use crate::current;
+use crate::current::Operation;
 use crate::sync::queue::{Batch, ShortGuard, ShortLock, WaitQueue};
 use crate::wait::{Claimed, Outcome, Ticket, What};
 
@@ -159,20 +159,20 @@ impl<S, T> Drop for Entry<'_, S, T> {
 /// `scheduler/switch.rs`.
 #[inline(always)]
 pub(super) fn wait<S, T>(
+    me: &Operation,
     state: &mut ShortGuard<'_, S>,
     list: fn(&mut S) -> &mut Slots<T>,
     slot: &mut Slot<T>,
     what: What,
     deadline: u64,
 ) -> Outcome {
-    let begun = current::about_to_wait().begin_inside(what);
-    let ticket = begun.ticket();
+    let ticket = me.begin_wait(what);
     // SAFETY: Held: `entry` removes the ticket before this function ends, and the slot is borrowed
     // as long. It is forgotten only if this list, the only one with the ticket, has granted it.
     unsafe { list(state).queue(ticket, slot) };
     let entry = Entry { home: state.home(), list, ticket };
     state.unlock();
-    let outcome = begun.park(deadline);
+    let outcome = me.park(ticket, deadline);
     if outcome == Outcome::Granted {
         mem::forget(entry);
     } else {
