@@ -402,7 +402,7 @@ pub(super) fn progress(s: &Scheduler) -> u64 {
 }
 
 fn is_quiet(s: &Scheduler) -> bool {
-    s.inbox.is_asleep() && s.queue.len() == 0
+    s.inbox.is_asleep() && s.queue.is_empty()
 }
 
 /// Returns true if the scheduler is awake, but has neither a running worker nor work: it looks for
@@ -413,12 +413,12 @@ pub(super) fn has_nothing_to_do(s: &Scheduler) -> bool {
 
 /// Returns true if a request is queued, a message is in the inbox, or a worker is ready.
 pub(super) fn has_ready_work(s: &Scheduler) -> bool {
-    s.queue.len() > 0 || !s.inbox.is_empty() || s.counters.runnable.load(Ordering::Relaxed) > 0
+    !s.queue.is_empty() || !s.inbox.is_empty() || s.counters.runnable.load(Ordering::Relaxed) > 0
 }
 
 /// Returns for how long requests have waited while none was picked up; 0 if no request waits.
 fn unpicked(s: &Scheduler, slow: &mut Slow, beat: Beat) -> u64 {
-    let fronts = if s.queue.len() > 0 { s.queue.fronts_seen() } else { [None; 2] };
+    let fronts = if !s.queue.is_empty() { s.queue.fronts_seen() } else { [None; 2] };
     let Some(enqueued) = fronts.into_iter().flatten().next() else {
         slow.clear((0, 0), beat.now);
         return 0;
