@@ -14,7 +14,7 @@
 //! [`Slow`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::counts::ReportCounts;
@@ -28,6 +28,7 @@ use super::report::{Condition, Report};
 use super::slow::{Beat, Slow, ns};
 use super::{sentence, unwind, writer};
 use crate::os::clock;
+use crate::os::counted::AtomicU64;
 use crate::os::lock::Lock;
 use crate::os::panics::contain;
 use crate::record::reason::WaitReason;

@@ -8,13 +8,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::current::{before_short_lock, begin, park, ready, waiter};
 use crate::node::placement::Placement;
 use crate::node::{HiddenScheduler, Node, NodeInner};
 use crate::os::clock::{self, NEVER};
+use crate::os::counted::{AtomicBool, AtomicU64};
 use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::record::reason::WaitReason;
 use crate::scheduler::request::{Holds, UserId};

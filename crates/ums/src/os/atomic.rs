@@ -7,10 +7,12 @@
 //! `scheduler/request` and those of `watch`. Counters, and fields that only views read,
 //! take part in no protocol, and use the standard library's atomics.
 
+#[cfg(not(loom))]
+pub use super::counted::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 pub use ::loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 #[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub use std::sync::atomic::fence;
 
 /// A fence between a `SeqCst` store and a `SeqCst` load of another variable after it. Loom treats
 /// such accesses as release and acquire, and needs the fence to keep their order. For the compiler

@@ -18,7 +18,9 @@
 
 use std::marker::PhantomData;
 use std::ptr::{from_ref, null_mut};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
+
+use super::counted::AtomicPtr;
 
 /// An `Option<&'static T>` that threads share. As a pointer in memory, null for None.
 #[derive(Debug)]

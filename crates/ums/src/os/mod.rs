@@ -10,6 +10,7 @@ pub mod atomic;
 pub mod atomic_ref;
 pub mod bias;
 pub mod clock;
+pub mod counted;
 pub mod driver;
 pub mod entry;
 pub mod event;

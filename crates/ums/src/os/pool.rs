@@ -22,9 +22,10 @@
 //! The pool never shrinks: it keeps the largest number of values that were in use at the same time.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::atomic_ref::AtomicRef;
+use super::counted::AtomicBool;
 use super::lock::Lock;
 
 /// The memory that is allocated at once for several values, in bytes.

@@ -26,6 +26,7 @@ use std::sync::{MutexGuard, OnceLock};
 
 #[cfg(not(loom))]
 use super::bias::Bias;
+use super::counted::note_change;
 use super::entry::{Inside, NO_HOLDER};
 #[cfg(not(loom))]
 use super::linux::barrier;
@@ -203,6 +204,7 @@ impl<S> ShortLock<S> {
 
     #[inline]
     fn try_now(&self) -> Option<MutexGuard<'_, ()>> {
+        note_change(&self.base);
         self.base.try_lock()
     }
 
@@ -263,6 +265,9 @@ impl<S> Drop for ShortGuard<'_, S> {
         #[cfg(not(loom))]
         if matches!(self.how, How::Biased) {
             self.home.bias.leave();
+        }
+        if matches!(self.how, How::Base(_)) {
+            note_change(&self.home.base);
         }
     }
 }

@@ -3,7 +3,9 @@
 //! Each field has one writer (the baton's holder), so adding is a plain load and a plain store. A
 //! snapshot stops no thread, so it may contain some fields in an older state than others.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+use crate::os::counted::AtomicU64;
 
 macro_rules! counters {
     ($(#[$sdoc:meta])* $live:ident => $snap:ident { $($(#[$doc:meta])* $field:ident,)* }) => {

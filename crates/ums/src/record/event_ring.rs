@@ -13,9 +13,10 @@
 //! Rings live in a pool that never frees them, so a signal handler can read the rings in use
 //! without a lock ([`in_use`]).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use crate::os::clock;
+use crate::os::counted::{AtomicU32, AtomicU64};
 use crate::os::pool::{Member, Pool, Pooled};
 
 /// How many records a ring holds.

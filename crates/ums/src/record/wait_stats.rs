@@ -20,9 +20,10 @@
 //! safe, because the only value that the writer may store at the same time is the length of a wait
 //! that has just ended.
 
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::os::clock;
+use crate::os::counted::{AtomicU16, AtomicU32, AtomicU64};
 use crate::os::lock::Lock;
 use crate::record::counters::{add, max};
 use crate::record::reason::{REASONS_MAX, WaitReason};

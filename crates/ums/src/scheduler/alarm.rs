@@ -10,11 +10,12 @@
 //! announcement it looks again whether any scheduler is awake. A scheduler that has woken up is the
 //! waker.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
 use super::{Scheduler, here};
 use crate::os::asleep::Asleep;
+use crate::os::counted::AtomicU64;
 use crate::os::event::ThreadEvent;
 use crate::os::lock::Lock;
 use crate::record::frame::callers_of;

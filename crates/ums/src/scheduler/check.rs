@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Core, ExecutionContext, Scheduler};
+use crate::os::counted::AtomicU64;
 
 impl Scheduler {
     /// Checks the invariants of a turn, in a simulated world.
@@ -23,7 +24,7 @@ impl Scheduler {
     fn add_up(&self, core: &mut Core) -> Result<(), String> {
         use crate::scheduler::lists::worker_list::State;
         let must = |so: bool, text: &dyn Fn() -> String| if so { Ok(()) } else { Err(text()) };
-        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as usize;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as usize;
 
         let holder = core.workers.get(core.current);
         must(std::ptr::eq(self.current_waiter(), holder.waiter), &|| {

@@ -27,6 +27,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, Scheduler};
 use crate::os::clock;
+use crate::os::counted::AtomicU64;
 use crate::os::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS, STANDSTILL_TOLD_NS};
 use crate::record::report::WarningKind;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
@@ -52,7 +53,7 @@ impl Scheduler {
     }
 
     fn progress_of_workers(&self) -> u64 {
-        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         of(&self.counters.turns).wrapping_sub(of(&self.counters.workers_created))
     }
 

@@ -28,12 +28,13 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use fiber::StackRange;
 
 use super::{Core, Frozen, Scheduler, here, here_from_outside, set_here};
 use crate::os::clock::{self, NEVER};
+use crate::os::counted::AtomicU64;
 use crate::os::entry::Inside;
 use crate::os::planted::{self, Bug};
 use crate::os::threads::point;

@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use fiber::{Fiber, StackPool, Suspender};
@@ -21,6 +21,7 @@ use super::spin::Spin;
 use crate::os::asleep::{IdleMask, WorkMask};
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::bias::HOLDERS;
+use crate::os::counted::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::driver::{Done, Driver};
 use crate::os::entry;
 use crate::os::linux::barrier;

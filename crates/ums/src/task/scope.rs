@@ -11,11 +11,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::{JoinError, JoinHandle, queue};
 use crate::current::{self, park, ready};
 use crate::os::clock::NEVER;
+use crate::os::counted::{AtomicBool, AtomicUsize};
 use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;

@@ -3,10 +3,11 @@
 //! The record is part of the [`Waiter`](super::Waiter), and so it is Type Stable, too: other
 //! threads read it without a lock, even after the worker has ended.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
+use crate::os::counted::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::entry::Entry;
 use crate::record::spans::WorkerSpans;
 use crate::record::wait_stats::RequestWaits;

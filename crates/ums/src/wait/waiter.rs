@@ -13,14 +13,15 @@ use std::sync::MutexGuard;
 /// Atomics of the standard library, for fields that take part in no protocol. The models in
 /// `loom.rs` need not check them.
 use std::sync::atomic as plain;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::Ordering;
 
-#[cfg(debug_assertions)]
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
 use crate::os::asleep::Asleep;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::atomic_ref::AtomicRef;
+#[cfg(debug_assertions)]
+use crate::os::counted::AtomicU16;
 use crate::os::driver::Waker;
 use crate::os::event::ThreadEvent;
 use crate::os::lock::Lock;

@@ -33,7 +33,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -42,6 +42,7 @@ use fiber::StackRange;
 use super::error::ExecuteError;
 use super::executor::{Executor, News};
 use super::list::{self, Link, Linked};
+use crate::os::counted::AtomicU64;
 use crate::os::event::ThreadEvent;
 use crate::record::counters::add;
 use crate::watch::{self, Watched};

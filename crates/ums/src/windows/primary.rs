@@ -27,13 +27,14 @@ use std::cell::Cell;
 use std::io;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ::context::Host;
 
 use super::context::{Context, ContextList};
 use super::error::EnterError;
 use super::executor::{Executor, News, RunEnd};
+use crate::os::counted::AtomicU64;
 use crate::os::linux::cpus::{self, Cpus};
 use crate::os::lock::Lock;
 use crate::record::counters::add;

@@ -9,6 +9,7 @@ mod deeds;
 mod disk;
 mod fairness;
 mod idlers;
+mod large;
 #[path = "../../examples/sim_lock_order.rs"]
 mod lock_order;
 #[path = "../../examples/sim_lost_update.rs"]

@@ -171,8 +171,9 @@ impl WorkMask {
     }
 
     /// Returns the first marked place from `start` on that `wanted` accepts.
-    pub fn find(&self, start: usize, wanted: impl FnMut(usize) -> bool) -> Option<usize> {
-        self.0.find(start, wanted)
+    pub fn find(&self, start: usize, mut wanted: impl FnMut(usize) -> bool) -> Option<usize> {
+        // Others may have removed marks since the word was read.
+        self.0.find(start, |at| self.0.is_set(at, Ordering::Relaxed) && wanted(at))
     }
 
     /// Returns whether this marked place has something. If it does not, removes its mark (L1 to

@@ -31,6 +31,7 @@ pub mod carry;
 pub mod disk;
 pub mod driver;
 pub mod files;
+pub mod lines;
 pub mod net;
 mod pinned;
 mod plan;
@@ -119,6 +120,8 @@ pub struct World {
     over: LockCondvar,
     /// The number of the thread that has the token.
     running: AtomicUsize,
+    /// What the threads do with shared lines, if that is counted.
+    lines: Lock<Option<lines::Lines>>,
 }
 
 /// The result of running a world.
@@ -474,7 +477,8 @@ impl World {
             ended: None,
             plan,
         };
-        World { state: Lock::new(state), running: AtomicUsize::new(0), over: LockCondvar::new() }
+        let (state, over, lines) = (Lock::new(state), LockCondvar::new(), Lock::new(None));
+        World { state, running: AtomicUsize::new(0), over, lines }
     }
 
     /// Ends the world, because the story has returned or panicked.

@@ -63,6 +63,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::os::asleep::{IdleMask, WorkMask};
 use crate::os::atomic::fence;
 use crate::os::clock;
+use crate::os::counted::note_change;
 use crate::os::limits::LOOKS_MAX;
 use crate::os::planted::{self, Bug};
 use crate::os::random;
@@ -93,7 +94,10 @@ impl Peers {
     }
 
     fn peer(&self, at: usize) -> Option<Arc<Scheduler>> {
-        self.list().get(at).and_then(Weak::upgrade)
+        let peer = self.list().get(at)?.upgrade()?;
+        // The count of references goes up here, and down later.
+        (0..2).for_each(|_| note_change(&*peer));
+        Some(peer)
     }
 
     /// S1 and S2: sets the bit of this scheduler, which is about to sleep. The caller looks at all
@@ -187,11 +191,11 @@ impl Peers {
     pub fn promote(&self, home: &Scheduler, request: &RequestState) {
         if home.queue.promote(request) {
             home.inbox.wake();
-        } else if home.options.steal {
-            let mut others = self.list().iter().filter_map(Weak::upgrade);
-            if let Some(other) = others.find(|other| other.queue.promote(request)) {
-                other.inbox.wake();
-            }
+        } else if home.options.steal
+            && let Some(thief) = request.thief().and_then(|thief| self.peer(thief))
+            && thief.queue.promote(request)
+        {
+            thief.inbox.wake();
         }
     }
 
@@ -238,7 +242,9 @@ impl Peers {
                 other.is_some()
             });
         }
-        taken.or(other)
+        let taken = taken.or(other)?;
+        taken.state().moves_to(thief.index);
+        Some(taken)
     }
 }
 

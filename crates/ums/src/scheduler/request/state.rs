@@ -15,11 +15,12 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock;
+use crate::os::counted::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::short_lock::ShortLock;
 use crate::record::wait_stats::Account;
 use crate::wait::Inbox;
@@ -105,6 +106,9 @@ pub(crate) struct RequestState {
     pub account: Option<Arc<Account>>,
     /// Its position in the lane of the work queue that it is in, or was in last (`work_queue`).
     pub position: AtomicU64,
+    /// One more than the number of the scheduler that took it last from another's queue; 0 for
+    /// none.
+    thief: atomic::AtomicU32,
     word: atomic::AtomicU32,
     /// How many references exist to the block of memory that contains this (`block.rs`).
     pub(super) refs: AtomicU32,
@@ -129,6 +133,7 @@ impl RequestState {
             enqueued: clock::ticks(),
             account: None,
             position: AtomicU64::new(0),
+            thief: atomic::AtomicU32::new(0),
             word: atomic::AtomicU32::new(QUEUED),
             refs: AtomicU32::new(2),
             runner: AtomicRef::new(),
@@ -145,6 +150,24 @@ impl RequestState {
     /// Makes the request urgent. If it is queued, the caller must then promote it in its queue.
     pub fn make_urgent(&self) {
         self.urgent.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes which scheduler has taken the request from another's queue, and moves it to its own.
+    ///
+    /// The caller reads `is_urgent` after this; a promoter makes the request urgent and then calls
+    /// `thief`. Both fence in between, so the caller sees that the request is urgent, or the
+    /// promoter sees the caller's number: no request is queued as one that is not urgent where no
+    /// promoter looks.
+    pub fn moves_to(&self, scheduler: usize) {
+        self.thief.store(scheduler as u32 + 1, Ordering::Relaxed);
+        atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Returns which scheduler has taken the request last from another's queue. The caller has made
+    /// the request urgent.
+    pub fn thief(&self) -> Option<usize> {
+        atomic::fence(Ordering::SeqCst);
+        (self.thief.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// Starts the request on a worker. `now` is the time in ticks. Returns false if the request has

@@ -23,12 +23,13 @@
 mod lane;
 mod ring;
 
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use self::lane::{EMPTY, Lane};
 use self::ring::Ring;
 pub(crate) use self::ring::{AwaitedTask, Queued};
 use crate::os::atomic;
+use crate::os::counted::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::os::planted::{self, Bug};
 use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::scheduler::request::{RequestState, WorkRequest};
@@ -274,8 +275,9 @@ impl WorkQueue {
     ///
     /// The caller has made the request urgent *before*. So if another scheduler is moving it from
     /// this queue to its own, and this call comes too early to find it there, that scheduler sees
-    /// the change when it queues the request: the caller promotes the request in the queues of all
-    /// schedulers, so `adopt` takes the lock of its queue after such a call has released it.
+    /// the change when it queues the request (`RequestState::moves_to`), or the caller promotes the
+    /// request in that scheduler's queue, too. Then `adopt` takes the lock of that queue after the
+    /// call has released it.
     pub fn promote(&self, request: &RequestState) -> bool {
         let mut lanes = self.lock();
         // The number of requests must not be too small meanwhile (scheduler/peers, S3).

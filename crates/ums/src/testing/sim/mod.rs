@@ -35,6 +35,7 @@ mod shrink;
 use std::time::Duration;
 
 use crate::os::sim::World;
+pub use crate::os::sim::lines::LineCounts;
 pub use crate::os::sim::{Dice, Ended, Faults, Plan};
 use crate::os::{clock, threads};
 pub use campaign::{Campaign, campaign};
@@ -66,6 +67,12 @@ pub fn below(sides: u64) -> u64 {
 /// clock.
 pub fn now() -> u64 {
     clock::now()
+}
+
+/// Returns what the threads of the story have done with the cache lines that they share, in the
+/// library's own memory, since the first call in this story. Outside of stories, returns zeros.
+pub fn line_counts() -> LineCounts {
+    crate::os::sim::lines::counts()
 }
 
 /// Simulates a loss of power: every operation on a file fails until [`power_on`] is called. The
