@@ -103,8 +103,8 @@ fn mean(schedulers: usize, placement: Placement, worlds: u64) -> [u64; 3] {
 
 #[test]
 fn a_request_costs_the_same_at_8_and_at_256_schedulers() {
-    // Among 8 schedulers, the least loaded one is exact, and few others are idle. Of two choices the
-    // better one is not always the best, so with `LeastLoaded` more are idle and take requests.
+    // Among 8 schedulers, the least loaded one is exact, and few others are idle. Of two choices
+    // the better one is not always the best, so with `LeastLoaded` more are idle and take requests.
     for (placement, least) in [(Placement::Hinted, 8), (Placement::LeastLoaded, 64)] {
         let costs = [(2, 32), (8, 16), (64, 4), (256, 1)].map(|(schedulers, worlds)| {
             let cost = mean(schedulers, placement, worlds);

@@ -210,8 +210,7 @@ pub fn wake(on: On) {
 /// it does not return.
 pub fn fail(why: &str) {
     if let Some((world, _)) = place() {
-        let state = world.lock();
-        world.fail(state, why.to_owned());
+        world.fail(world.lock(), why.to_owned());
     }
 }
 
@@ -220,8 +219,7 @@ pub fn below(sides: u64) -> u64 {
     place().map_or(0, |(world, _)| world.lock().asked.below(sides))
 }
 
-/// Returns a random number below `sides` for the library, from the caller's world; `None` outside
-/// every world.
+/// Returns a random number below `sides` for the library; `None` outside every world.
 pub fn pick(sides: u64) -> Option<u64> {
     place().map(|(world, _)| world.lock().picked.below(sides))
 }

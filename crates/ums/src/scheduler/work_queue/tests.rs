@@ -2,10 +2,10 @@
 //! and the own lane.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use super::lane::PLACES_KEPT;
 use super::*;
+use crate::os::counted::AtomicBool;
 use crate::scheduler::request::{RequestRef, RequestState, make};
 
 fn request(user: u64, urgent: bool) -> WorkRequest {
