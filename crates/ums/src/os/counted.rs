@@ -24,14 +24,14 @@ pub use self::noted::{
 #[inline(always)]
 pub fn note_change<T: ?Sized>(_at: &T) {
     #[cfg(feature = "sim")]
-    super::sim::lines::note(_at, super::sim::lines::Access::Change);
+    super::sim::noted::note(_at, super::sim::noted::Access::Change);
 }
 
 #[cfg(feature = "sim")]
 mod noted {
     use std::sync::atomic::Ordering;
 
-    use crate::os::sim::lines::{Access, note};
+    use crate::os::sim::noted::{Access, note};
 
     /// The methods that every atomic has.
     macro_rules! noted {

@@ -324,8 +324,7 @@ fn a_node_ends_at_any_moment_and_every_request_has_an_end_g13() {
         ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(3000)));
         let report = node.shutdown(Duration::from_micros(ums::sim::below(3000)));
         assert_eq!(report.left, 0);
-        let fine = tasks.into_iter().filter(|_| true).map(|task| task.join().is_ok());
-        let fine = fine.filter(|fine| *fine).count() as u64;
+        let fine = tasks.into_iter().filter_map(|task| task.join().ok()).count() as u64;
         assert_eq!(
             fine,
             ended.load(Ordering::Relaxed),

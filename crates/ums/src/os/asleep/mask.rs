@@ -202,7 +202,7 @@ mod tests {
         for count in [1, 2, 63, 64, 65, 256, 1024] {
             let mask = Mask::new(count);
             (0..count).for_each(|index| mask.set(index, Ordering::Relaxed));
-            for start in [0, 1, count / 2, count - 1] {
+            for start in [0, count / 2, count - 1] {
                 let mut seen = Vec::new();
                 assert_eq!(mask.find(start, |at| (seen.push(at), false).1), None);
                 assert_eq!(seen[0], start, "{count}");

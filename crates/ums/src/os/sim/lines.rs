@@ -2,23 +2,19 @@
 //!
 //! Each thread of a world counts as a processor with a cache without end, which is coherent: a
 //! thread that writes a line takes it from all others, and a thread that reads a line of which
-//! another thread has written a part fetches it. Counting begins at the first call of [`counts`] in
-//! a world.
+//! another thread has written a part fetches it. `noted.rs` tells this file of them.
 //!
 //! What this file does not do: it counts only atomics, and what else `os/counted.rs` is told of. It
 //! knows no caches that are full, and no lines that are fetched ahead.
 
 use std::collections::HashMap;
-use std::ptr::from_ref;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use super::place;
 
 /// The size of a cache line, in bytes.
 const LINE: usize = 64;
 
 /// How many worlds count. Others must not be slower.
-static COUNTING: AtomicUsize = AtomicUsize::new(0);
+pub(super) static COUNTING: AtomicUsize = AtomicUsize::new(0);
 
 /// What a thread does with a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +56,16 @@ struct Line {
 /// The lines of a world.
 pub(super) struct Lines {
     lines: HashMap<usize, Line>,
-    counts: LineCounts,
+    pub counts: LineCounts,
 }
 
 impl Lines {
-    fn begin() -> Lines {
+    pub fn begin() -> Lines {
         COUNTING.fetch_add(1, Ordering::Relaxed);
         Lines { lines: HashMap::new(), counts: LineCounts::default() }
     }
 
-    fn note(&mut self, me: usize, at: usize, access: Access) {
+    pub fn note(&mut self, me: usize, at: usize, access: Access) {
         let counts = &mut self.counts;
         let first = || Line { writer: me, ..Line::default() };
         let line = self.lines.entry(at / LINE).or_insert_with(first);
@@ -93,30 +89,6 @@ impl Drop for Lines {
     fn drop(&mut self) {
         COUNTING.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Notes that the calling thread has used the first byte of this.
-#[inline]
-pub fn note<T: ?Sized>(at: &T, access: Access) {
-    if COUNTING.load(Ordering::Relaxed) > 0 {
-        note_in_world(from_ref(at).cast::<u8>() as usize, access);
-    }
-}
-
-#[cold]
-fn note_in_world(at: usize, access: Access) {
-    if let Some((world, me)) = place()
-        && let Some(lines) = &mut *world.lines.lock()
-    {
-        lines.note(me, at, access);
-    }
-}
-
-/// Returns the counts of the caller's world since the first call.
-pub fn counts() -> LineCounts {
-    place().map_or(LineCounts::default(), |(world, _)| {
-        world.lines.lock().get_or_insert_with(Lines::begin).counts
-    })
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub mod driver;
 pub mod files;
 pub mod lines;
 pub mod net;
+pub mod noted;
 mod pinned;
 mod plan;
 pub mod sockets;
@@ -120,7 +121,6 @@ pub struct World {
     over: LockCondvar,
     /// The number of the thread that has the token.
     running: AtomicUsize,
-    /// What the threads do with shared lines, if that is counted.
     lines: Lock<Option<lines::Lines>>,
 }
 

@@ -72,7 +72,7 @@ pub fn now() -> u64 {
 /// Returns what the threads of the story have done with the cache lines that they share, in the
 /// library's own memory, since the first call in this story. Outside of stories, returns zeros.
 pub fn line_counts() -> LineCounts {
-    crate::os::sim::lines::counts()
+    crate::os::sim::noted::counts()
 }
 
 /// Simulates a loss of power: every operation on a file fails until [`power_on`] is called. The
