@@ -7,10 +7,11 @@ docs/security.md lists the limits that stop these attacks.
 
 import os
 import sqlite3
+import struct
 import threading
 import time
 
-from wire import PID, Checks, Closed, Conn, Refused
+from wire import PATIENCE, PID, SYNC, Checks, Closed, Conn, Refused, bind, execute, parse
 
 checks = Checks()
 
@@ -66,6 +67,7 @@ def functions(conn):
         ("fts3_tokenizer($1, $2)", ["simple", "AAAAAAAA"], (25, 25)),
         ("load_extension('/tmp/x')", None, ()),
         ("sqlite_log(1, 'x')", None, ()),
+        ("json_patch('{}', '{}')", None, ()),
     ]:
         conn = refused(call, conn, f"select {call}", "42883", call[: call.index("(")], values, oids)
     return conn
@@ -152,11 +154,150 @@ def chains(conn):
     return conn
 
 
+# --- Long computations --------------------------------------------------------------------------------------------------
+
+ZEROS = "hex(zeroblob(8000000))"
+ENDLESS = "with recursive c(i) as (select 1 union all select i + 1 from c) select count({}) from c"
+LONG = [
+    f"select instr({ZEROS}, hex(zeroblob(4000000)) || '1')",
+    f"select length(replace({ZEROS}, hex(zeroblob(2000000)) || '1', ''))",
+    f"select {ZEROS} like '%{'0' * 900}1'",
+    f"select {ZEROS} glob '*{'0' * 900}1'",
+    f"select trim({ZEROS}, replace({ZEROS}, '0', 'x') || '0')",
+    f"select unhex('{'- ' * 1000}' || {ZEROS}, replace({ZEROS}, '0', 'x') || '- ')",
+    f"select substr({ZEROS}, 1, 3000000) regexp '(0|00|000)+1'",
+    ENDLESS.format(f"length(upper({ZEROS})) + i"),
+    ENDLESS.format("length(printf('%.*c', 16000000 - i % 2, 'x'))"),
+    ENDLESS.format("length(hex(randomblob(8000000 - i % 2)))"),
+    ENDLESS.format(f"{ZEROS} like '%1%' || i || '%'"),
+    "with recursive c(i) as (select 1 union all select i + 1 from c limit 100000)"
+    " select max(length(g)) from (select group_concat(i) over (order by i) as g from c)",
+]
+
+
+def long(conn):
+    """One such statement for each scheduler and one more. Meanwhile the server admits a client, answers it, and carries out its cancellations."""
+    conn = refused("a long value", conn, "select length(hex(zeroblob(100000000)))", "54000", "too big")
+    conn = refused("a long pattern", conn, f"select 'x' like '{'%' * 1001}'", "54001", "too complex")
+    conn = refused("a long replacement", conn, f"select replace({ZEROS}, '0', 'xx')", "54000", "too big")
+    schedulers = int(conn.query("select count(*) from ums_schedulers where is_online = 1")[0][0])
+    for sql in LONG:
+        attackers = [Conn() for _ in range(schedulers + 1)]
+        for attacker in attackers:
+            attacker.send(sql)
+        begun = [bystander.done for bystander in BYSTANDERS]
+        limit = time.monotonic() + PATIENCE
+        while any(b.done < done + 3 for b, done in zip(BYSTANDERS, begun)) and time.monotonic() < limit:
+            time.sleep(0.01)
+        checks.that(f"bystanders go on: {sql[:60]}", time.monotonic() < limit)
+        witness = Conn()
+        shown = int(witness.query("select count(*) from ums_schedulers where is_online = 1")[0][0])
+        checks.that(f"statistics: {sql[:60]}", shown >= schedulers, f"{shown}")
+        witness.close()
+        for attacker in attackers:
+            attacker.cancel()
+        for attacker in attackers:
+            try:
+                attacker.until_ready()
+            except Refused as error:
+                checks.that(f"how it ends: {sql[:60]}", error.code in ("57014", "54000", "53200"), str(error))
+            checks.equal(f"afterwards: {sql[:60]}", [("1",)], attacker.query("select 1"))
+            attacker.close()
+    return conn
+
+
+# --- Memory -------------------------------------------------------------------------------------------------------------
+
+def peak():
+    """The most memory that the server has had, in MiB."""
+    with open(f"/proc/{PID}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) >> 10 for line in status if line.startswith("VmHWM"))
+
+
+def rows_of(count, size):
+    return f"with recursive c(i) as (select 1 union all select i + 1 from c limit {count}) select i, randomblob({size}) as x from c"
+
+
+def memory(conn):
+    """The server has --client-memory 64 and --memory 256. Everything here would take several times that."""
+    sort = f"select count(*) from (select * from ({rows_of(200000, 1000)}) order by x limit 200000)"
+    checks.equal("a large sort", [("200000",)], conn.query(sort))
+    conn.query(f"create temp table large as {rows_of(150000, 1000)}")
+    checks.equal("a large temporary table", [("150000",)], conn.query("select count(*) from large"))
+    shown = conn.query("select sum(temporary_file_bytes) from ums_memory where user_id > 0")
+    checks.that("the view shows the temporary file", int(shown[0][0]) > 50000000, f"{shown}")
+    conn.query("drop table large")
+    conn.query("attach ':memory:' as m")
+    conn = refused("a database in memory", conn, f"create table m.large as {rows_of(150000, 1000)}", "53200", "memory")
+    conn = refused("a wide row", conn, f"select {', '.join(['x'] * 100)} from (select zeroblob(16000000) as x)", "53200", "memory")
+    groups = f"select length(json_group_array(hex(x))) from ({rows_of(200, 50000)})"
+    conn = refused("a long group", conn, groups, "54000", "too big")
+    portals(conn)
+    unfinished()
+    checks.that("the server's memory", peak() < 1000, f"{peak()} MiB")
+    return conn
+
+
+def portals(conn):
+    """Suspended portals, whose rows are kept."""
+    codes = set()
+    holders = [Conn() for _ in range(8)]
+    for holder in holders:
+        holder.query("begin")
+        for number in range(12):
+            name = f"p{number}"
+            sql = f"select hex(zeroblob(500000)) from ({rows_of(20, 1)})"
+            holder.raw(parse(sql, name) + bind((), name, name) + execute(name, 1) + SYNC)
+            try:
+                holder.until_ready()
+            except Refused as error:
+                codes.add(error.code)
+    checks.that("suspended portals", "53200" in codes and codes <= {"53200", "25P02", "26000"}, f"{codes}")
+    for holder in holders:
+        holder.close()
+
+
+def unfinished():
+    """Messages of 60 MiB that do not end."""
+    holders, refusals = [Conn() for _ in range(10)], 0
+    for holder in holders:
+        try:
+            holder.raw(b"Q" + struct.pack("!i", 63 << 20) + bytes(60 << 20))
+        except OSError:
+            refusals += 1
+    checks.that("unfinished messages", refusals > 0, "all were accepted")
+    checks.equal("afterwards", [("1",)], Conn().query("select 1"))
+    for holder in holders:
+        holder.socket.close()
+
+
+# --- Clients that do not read -------------------------------------------------------------------------------------------
+
+def slow(conn):
+    """More clients that do not read than there are workers (--max-workers 32)."""
+    readers = [Conn() for _ in range(48)]
+    for reader in readers:
+        reader.send(f"select hex(zeroblob(1000000)) from ({rows_of(1000, 1)})")
+    begun = [bystander.done for bystander in BYSTANDERS]
+    limit = time.monotonic() + PATIENCE / 2
+    while any(b.done < done + 20 for b, done in zip(BYSTANDERS, begun)) and time.monotonic() < limit:
+        time.sleep(0.01)
+    checks.that("bystanders go on", time.monotonic() < limit)
+    checks.equal("a client is admitted", [("1",)], Conn().query("select 1"))
+    for reader in readers:
+        reader.socket.close()
+    return conn
+
+
+BYSTANDERS = []
+
+
 def main():
     conn = Conn()
     conn.query("create table bystanders(number int, done int)")
     for attack in ATTACKS:
         bystanders = [Bystander(number) for number in range(2)]
+        BYSTANDERS[:] = bystanders
         for bystander in bystanders:
             bystander.start()
         try:
@@ -180,5 +321,7 @@ def main():
     checks.finish()
 
 
-ATTACKS = [functions, pragmas, modules, schema, files, chains]
+ATTACKS = [functions, pragmas, modules, schema, files, chains, long, memory, slow]
+if os.environ.get("ONLY"):
+    ATTACKS = [attack for attack in ATTACKS if attack.__name__ in os.environ["ONLY"].split()]
 main()

@@ -33,6 +33,11 @@ pub struct LimitArgs {
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = size())]
     max_message: u16,
 
+    /// The length of the log at which readers lose an old snapshot that keeps it from beginning
+    /// again: their transactions end with an error (72000).
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    max_log: u32,
+
     /// Close the connection of a client that takes longer than this to receive one part of an
     /// answer: 32 KiB, or one long row (0: never).
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -55,6 +60,7 @@ impl LimitArgs {
             limits.client = memory.saturating_mul(MIB);
         }
         limits.temporary = (self.temp_files as u64).saturating_mul(MIB as u64);
+        limits.log = u64::from(self.max_log) * MIB as u64;
         limits.value = usize::from(self.max_value) * MIB;
         settings.limits = limits;
         settings.max_message = usize::from(self.max_message) * MIB;

@@ -152,6 +152,7 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
         ffi::SQLITE_CONSTRAINT_UNIQUE
         | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
         | ffi::SQLITE_CONSTRAINT_ROWID => "23505",
+        ffi::SQLITE_ERROR_SNAPSHOT => return snapshot_too_old(),
         ffi::SQLITE_CONSTRAINT_NOTNULL => "23502",
         ffi::SQLITE_CONSTRAINT_FOREIGNKEY => "23503",
         ffi::SQLITE_CONSTRAINT_CHECK => "23514",
@@ -187,6 +188,12 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
         ffi::SQLITE_ERROR => from_message(message),
         _ => SqlError::new("XX000", message),
     }
+}
+
+/// Returns the error of a reader that has lost its snapshot to the limit of the log.
+fn snapshot_too_old() -> SqlError {
+    SqlError::new("72000", "snapshot too old: the log has reached its limit")
+        .hint("End the transaction and begin another; ums serve has --max-log.")
 }
 
 /// Chooses the SQLSTATE by the message, because SQLite reports most mistakes in a statement with

@@ -181,6 +181,26 @@ pub(crate) fn take_block(bytes: usize) -> Option<u32> {
     (account.look(bytes) && account.charge(bytes)).then_some(number)
 }
 
+/// Room in the caller's account for memory outside SQLite, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    account: u32,
+    bytes: usize,
+}
+
+impl Room {
+    /// Makes room for a result of this length; `None` if there is none.
+    pub(crate) fn take(bytes: usize) -> Option<Room> {
+        take_block(bytes).map(|account| Room { account, bytes })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        give_block(self.account, self.bytes);
+    }
+}
+
 /// Makes room for a block of an account, which has `before` bytes, to get `after` bytes. Returns
 /// false if it may not.
 pub(crate) fn grow_block(account: u32, before: usize, after: usize) -> bool {

@@ -79,7 +79,7 @@ impl Engine {
         // A damaged file is reported here, when the server starts, and not to the first client.
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         let gate = Arc::new(UserLock::near(PASSES));
-        let lazy = LazyWriter::new(connection, database.clone(), Arc::clone(&gate));
+        let lazy = LazyWriter::new(connection, database.clone(), Arc::clone(&gate), limits.log);
         let engine = Engine {
             path: path.to_owned(),
             files,

@@ -12,7 +12,8 @@
 //!   and is 64,000 pages long           TRUNCATE: also gives the file's space back
 //! ```
 //!
-//! So the log grows beyond that only while readers keep an old snapshot open. The lazy writer also
+//! So the log grows beyond that only while readers keep an old snapshot open. At the limit of the
+//! log (`Limits::log`) they lose it: their next read fails. The lazy writer also
 //! syncs the log shortly after commits that did not wait for a sync (`synchronous_commit=off`).
 //!
 //! Durability does not depend on the lazy writer: a checkpoint itself syncs what it needs.
@@ -53,6 +54,8 @@ pub(super) struct LazyWriter {
     /// system.
     database: Option<Arc<Database>>,
     gate: Arc<UserLock>,
+    /// The length of the log, in bytes, at which readers of old snapshots lose them.
+    limit: u64,
     checkpoints: AtomicBool,
     syncs: AtomicBool,
     /// This connection is open at least as long as the engine. So no other connection is the last
@@ -65,10 +68,12 @@ impl LazyWriter {
         connection: Connection,
         database: Option<Arc<Database>>,
         gate: Arc<UserLock>,
+        limit: u64,
     ) -> LazyWriter {
         LazyWriter {
             database,
             gate,
+            limit,
             checkpoints: AtomicBool::new(false),
             syncs: AtomicBool::new(false),
             connection: ParkingMutex::new(connection),
@@ -116,12 +121,18 @@ impl LazyWriter {
         let _running = Flag(&self.checkpoints);
         let Some(database) = &self.database else { return };
         let connection = self.connection.lock();
+        database.locks.begin_era();
         // The cause of an error here will also affect a later commit, which reports it.
         let _ = run(&connection, "PASSIVE");
         let end = database.log.end();
-        if end >= LONG && self.gate.acquire(USER, Some(GATE_PATIENCE)).is_ok() {
+        if end >= LONG.min(self.limit) && self.gate.acquire(USER, Some(GATE_PATIENCE)).is_ok() {
             let _owned = Owned(&self.gate);
-            let _ = run(&connection, if end >= TOO_LONG { "TRUNCATE" } else { "RESTART" });
+            let mode = if end >= TOO_LONG.min(self.limit) { "TRUNCATE" } else { "RESTART" };
+            let done = run(&connection, mode);
+            if end >= self.limit && done.is_ok_and(|complete| !complete) {
+                database.locks.revoke_old_readers();
+                let _ = run(&connection, mode);
+            }
         }
     }
 }
@@ -144,6 +155,8 @@ impl Drop for Owned<'_> {
     }
 }
 
-fn run(connection: &Connection, mode: &str) -> Result<()> {
-    Ok(connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))?)
+/// Runs a checkpoint. Returns whether it is complete: no reader was in the way.
+fn run(connection: &Connection, mode: &str) -> Result<bool> {
+    let sql = format!("PRAGMA wal_checkpoint({mode})");
+    Ok(connection.query_row(&sql, [], |row| row.get::<_, i64>(0))? == 0)
 }

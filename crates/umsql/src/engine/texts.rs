@@ -20,6 +20,7 @@ use rusqlite::{Connection, Error, Result, ffi};
 
 use crate::error::CANCELLED;
 use crate::host;
+use crate::memory::Room;
 use crate::wire::types;
 
 /// How many steps a function makes between two looks at the quantum: about a millisecond.
@@ -108,6 +109,12 @@ fn bytes<'a>(value: ValueRef<'a>) -> Result<Option<Cow<'a, [u8]>>> {
     }
 }
 
+/// Counts a result in the statement's memory until SQLite has its own copy.
+fn room(bytes: usize) -> Result<Room> {
+    let none = || Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_NOMEM), None);
+    Room::take(bytes).ok_or_else(none)
+}
+
 fn text(bytes: Vec<u8>) -> Value {
     let text = String::from_utf8(bytes);
     Value::Text(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into()))
@@ -144,14 +151,22 @@ fn replace(context: &Context<'_>, max: usize) -> Result<Value> {
         return Ok(text(whole.into_owned()));
     }
     let Some(new) = bytes(context.get_raw(2))? else { return Ok(Value::Null) };
-    let count = memmem::find_iter(&whole, &part).count();
+    let mut steps = Steps::default();
+    let finder = memmem::Finder::new(&part);
+    let mut count: usize = 0;
+    for _ in finder.find_iter(&whole) {
+        steps.step()?;
+        count += 1;
+    }
     let len = whole.len() - count * part.len() + count.saturating_mul(new.len());
     if len > max {
         return Err(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_TOOBIG), None));
     }
+    let _room = room(len)?;
     let mut result = Vec::with_capacity(len);
     let mut at = 0;
-    for found in memmem::find_iter(&whole, &part) {
+    for found in finder.find_iter(&whole) {
+        steps.step()?;
         result.extend_from_slice(&whole[at..found]);
         result.extend_from_slice(&new);
         at = found + part.len();
@@ -187,9 +202,11 @@ fn unhex(context: &Context<'_>) -> Result<Value> {
     let Some(ignored) = ignored else { return Ok(Value::Null) };
     let ignored: BTreeSet<char> = String::from_utf8_lossy(&ignored).chars().collect();
     let digits = String::from_utf8_lossy(&digits);
+    let _room = room(digits.len() / 2)?;
     let mut blob = Vec::with_capacity(digits.len() / 2);
-    let mut high = None;
+    let (mut high, mut steps) = (None, Steps::default());
     for char in digits.chars() {
+        steps.step()?;
         match (char.to_digit(16), high) {
             (Some(digit), None) => high = Some(digit),
             (Some(digit), Some(first)) => {

@@ -94,7 +94,14 @@ unsafe extern "C" fn open(
         // SAFETY: C Caller: the table of `register`; a name that ends with a zero byte, or NULL.
         let (vfs, path) =
             unsafe { (vfs_of(vfs), (!name.is_null()).then(|| path_of(name).to_owned())) };
-        let opened = match system::open_file(vfs, path, flags) {
+        // SAFETY: C Caller: SQLite passes the name of a log from the memory in which the name of
+        // its database is, and it opens a log while the same connection has the database open.
+        let seat = || unsafe {
+            let main = ffi::sqlite3_database_file_object(name).cast::<Slot>();
+            (*(*main).file).seat().cloned()
+        };
+        let seat = (flags & ffi::SQLITE_OPEN_WAL != 0).then(seat).flatten();
+        let opened = match system::open_file(vfs, path, flags, seat) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return ffi::SQLITE_BUSY,
             Err(error) => return failed(&error, ffi::SQLITE_CANTOPEN),

@@ -26,7 +26,7 @@ pub(super) enum FileRole {
     /// A database.
     Main(Seat),
     /// A write-ahead log.
-    Log(Arc<Database>),
+    Log(Seat),
     /// A journal.
     Other,
     /// A temporary file without a name: what a sort, a temporary table or a result in pieces does
@@ -63,9 +63,18 @@ impl OpenFile {
     /// Returns the database that this file belongs to.
     fn database(&self) -> Option<&Database> {
         match &self.kind {
-            FileRole::Main(seat) => Some(&seat.database),
-            FileRole::Log(database) => Some(database),
+            FileRole::Main(seat) | FileRole::Log(seat) => Some(&seat.database),
             FileRole::Other | FileRole::Temporary(..) => None,
+        }
+    }
+
+    /// Returns whether this connection has lost the lock that kept its snapshot.
+    fn has_lost_its_snapshot(&self) -> bool {
+        match &self.kind {
+            FileRole::Main(seat) | FileRole::Log(seat) => {
+                seat.database.locks.is_revoked(seat.member)
+            }
+            FileRole::Other | FileRole::Temporary(..) => false,
         }
     }
 
@@ -85,7 +94,12 @@ impl OpenFile {
         if let Err(error) = self.write_header() {
             return failed(&error, ffi::SQLITE_IOERR_READ);
         }
-        match self.opened.read_at(buf, at) {
+        let read = self.opened.read_at(buf, at);
+        // If the lock was not lost until here, nothing has overwritten what was read.
+        if self.has_lost_its_snapshot() {
+            return ffi::SQLITE_ERROR_SNAPSHOT;
+        }
+        match read {
             Ok(read) if read == buf.len() => ffi::SQLITE_OK,
             Ok(read) => {
                 // SQLite relies on zeros in the rest of the buffer.
@@ -139,8 +153,8 @@ impl OpenFile {
             size.set(size.get() + more);
         }
         self.opened.write_at(buf, at)?;
-        if let FileRole::Log(database) = &self.kind {
-            database.log.wrote(at, buf.len());
+        if let FileRole::Log(seat) = &self.kind {
+            seat.database.log.wrote(at, buf.len());
         }
         Ok(())
     }
@@ -153,7 +167,7 @@ impl OpenFile {
             return failed(&error, ffi::SQLITE_IOERR_TRUNCATE);
         }
         match &self.kind {
-            FileRole::Log(database) => database.log.truncated(size),
+            FileRole::Log(seat) => seat.database.log.truncated(size),
             FileRole::Temporary(account, before) if size < before.get() => {
                 memory::shrink_temporary(*account, before.replace(size) - size);
             }
@@ -166,8 +180,8 @@ impl OpenFile {
     /// (see `log`).
     pub(super) fn sync(&self) -> c_int {
         let synced = match &self.kind {
-            FileRole::Log(database) => match self.write_header() {
-                Ok(()) => database.log.sync(|| self.opened.sync()).map_err(|_| None),
+            FileRole::Log(seat) => match self.write_header() {
+                Ok(()) => seat.database.log.sync(|| self.opened.sync()).map_err(|_| None),
                 Err(error) => Err(Some(error)),
             },
             FileRole::Main(seat) if self.is_in_trouble() => {

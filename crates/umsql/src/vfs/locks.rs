@@ -22,11 +22,16 @@
 //! the order of arrival, because the releasing worker, which still runs, cannot take the lock again
 //! before the waiter.
 //!
+//! A reader's slot can be *revoked*, because a snapshot that stays open keeps the log from
+//! beginning again. Its member then has no lock, reads nothing more, and learns it from the next
+//! read, until it ends its transaction.
+//!
 //! It does not lock out other processes; the database does that for as long as it is open. It does
 //! not detect deadlocks: if a wait could never end (two readers that both need to write), SQLite
 //! does not call the busy handler.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::host::{self, For, Holder, Sleeper, WaitError, Woken};
@@ -37,6 +42,9 @@ pub(crate) type Member = u64;
 
 /// How many slots there are.
 pub(crate) const SLOTS: usize = 8;
+/// The slots of readers. The first protects the database's pages, which a checkpoint overwrites;
+/// each other the log's frames up to its mark.
+const READERS: u8 = 0b1111_1000;
 /// How long a promise is valid: a few turns of a busy scheduler.
 const PROMISE: Duration = Duration::from_millis(100);
 /// A waiter checks again at least this often, because a promise may have expired.
@@ -100,6 +108,8 @@ pub(crate) enum Waited {
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     table: Lock<Table>,
+    /// The number of revoked members, so that most reads need not look.
+    revoked: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -110,12 +120,17 @@ struct Table {
     refused: Vec<(Member, Want)>,
     waiters: VecDeque<Waiter>,
     promises: Vec<Promise>,
+    /// The members whose readers' slots were revoked.
+    revoked: Vec<Member>,
+    /// The number of the present era; see [`Locks::begin_era`].
+    era: u64,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
     exclusive: bool,
-    holders: Vec<(Member, Holder)>,
+    /// Each with the era in which it was granted the slot.
+    holders: Vec<(Member, Holder, u64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -184,11 +199,11 @@ impl Locks {
             table.refuse(member, want);
             return false;
         }
-        let holder = Holder::current();
+        let (holder, era) = (Holder::current(), table.era);
         for slot in table.slots_of(mask) {
             slot.exclusive = exclusive;
             if slot.holders.iter().all(|h| h.0 != member) {
-                slot.holders.push((member, holder));
+                slot.holders.push((member, holder, era));
             }
         }
         table.granted(member, want);
@@ -202,7 +217,38 @@ impl Locks {
                 slot.holders.retain(|h| h.0 != member);
                 slot.exclusive &= !slot.holders.is_empty();
             }
+            if mask & READERS != 0 {
+                table.revoked.retain(|revoked| *revoked != member);
+            }
+            self.revoked.store(table.revoked.len(), Ordering::Release);
         });
+    }
+
+    /// Begins an era: readers that are granted a slot from now on are distinguished from those that
+    /// have one.
+    pub(crate) fn begin_era(&self) {
+        self.table.lock().era += 1;
+    }
+
+    /// Takes the slots of readers from members that have had them since before this era.
+    pub(crate) fn revoke_old_readers(&self) {
+        self.change(|table| {
+            let Table { slots, revoked, era, .. } = table;
+            for (index, slot) in slots.iter_mut().enumerate() {
+                if READERS & (1 << index) != 0 && !slot.exclusive {
+                    revoked.extend(slot.holders.iter().filter(|h| h.2 < *era).map(|h| h.0));
+                    slot.holders.retain(|h| h.2 >= *era);
+                }
+            }
+            // Stored before the slots are free for others, which take them under this lock.
+            self.revoked.store(table.revoked.len(), Ordering::Release);
+        });
+    }
+
+    /// Returns whether the member's slot of a reader was revoked, and its transaction has not ended
+    /// since.
+    pub(crate) fn is_revoked(&self, member: Member) -> bool {
+        self.revoked.load(Ordering::Acquire) > 0 && self.table.lock().revoked.contains(&member)
     }
 
     /// Removes the member with its locks, refused requests and promises.
@@ -215,6 +261,8 @@ impl Locks {
             }
             table.promises.retain(|p| p.member != member);
             table.refused.retain(|r| r.0 != member);
+            table.revoked.retain(|revoked| *revoked != member);
+            self.revoked.store(table.revoked.len(), Ordering::Release);
         });
     }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::ffi;
 
 use super::callback::failed;
+use super::database::Seat;
 use super::disk::{How, Opened};
 use super::file::{FileRole, OpenFile};
 use super::filesystem::Vfs;
@@ -21,11 +22,13 @@ use crate::{host, memory};
 /// Midnight of 1970-01-01 as SQLite counts time: milliseconds since noon of -4713-11-24.
 const EPOCH_MS: i64 = 24_405_875 * 8_640_000;
 
-/// Opens a file as these flags of SQLite say. Without a path, creates a temporary file.
+/// Opens a file as these flags of SQLite say. Without a path, creates a temporary file. For a log
+/// `seat` is its connection's handle on the database.
 pub(super) fn open_file(
     vfs: &'static Vfs,
     path: Option<PathBuf>,
     flags: c_int,
+    seat: Option<Seat>,
 ) -> io::Result<OpenFile> {
     let has = |flag: c_int| flags & flag != 0;
     let how = How {
@@ -41,10 +44,9 @@ pub(super) fn open_file(
         let seat = vfs.databases.open(&vfs.disk, &path, how)?;
         let main = Arc::clone(&seat.database.main);
         (FileRole::Main(seat), main)
-    } else if has(ffi::SQLITE_OPEN_WAL) {
-        let database = vfs.databases.find(&without_suffix(&path)).ok_or(io::ErrorKind::NotFound)?;
-        let log = database.open_log(&vfs.disk, &path, how)?;
-        (FileRole::Log(database), log)
+    } else if let Some(seat) = seat {
+        let log = seat.database.open_log(&vfs.disk, &path, how)?;
+        (FileRole::Log(seat), log)
     } else {
         let opened = Arc::new(Opened::open(&vfs.disk, &path, how)?);
         match named {
@@ -67,7 +69,9 @@ fn without_suffix(log: &Path) -> PathBuf {
 fn temporary_path(vfs: &Vfs) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let folder = vfs.temporary.lock().clone().unwrap_or_else(std::env::temp_dir);
+    // Another server of this process may have set it, and its folder may be gone.
+    let folder = vfs.temporary.lock().clone().filter(|folder| folder.is_dir());
+    let folder = folder.unwrap_or_else(std::env::temp_dir);
     folder.join(format!("ums-temporary-{}-{number}", std::process::id()))
 }
 

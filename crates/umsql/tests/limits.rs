@@ -1,0 +1,195 @@
+//! What a client may take: memory, temporary files, the log, and workers that wait for it.
+//!
+//! Unsafe code, to choose fibers. **Contract**: the workers run SQL only, which does not depend on
+//! the thread.
+#![allow(unsafe_code)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use ums::Node;
+
+mod common;
+use common::TestServer;
+
+/// Runs `test` with thread workers on one scheduler, and with fibers on two.
+fn in_kinds(test: impl Fn(Node)) {
+    let builder = || Node::builder().max_workers(16).stack_size(1 << 20);
+    test(builder().schedulers(1).build().unwrap());
+    // SAFETY: Contract: see the header.
+    test(unsafe { builder().schedulers(2).fiber_workers() }.build().unwrap());
+}
+
+fn code(result: Result<impl Sized, postgres::Error>) -> String {
+    match result {
+        Ok(_) => String::new(),
+        Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),
+    }
+}
+
+fn number(client: &mut postgres::Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).unwrap().get(0)
+}
+
+#[test]
+fn a_client_that_takes_too_much_is_refused_and_others_go_on() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |settings| settings.limits.client = 20 << 20);
+        let (mut greedy, mut other) = (server.client(), server.client());
+        greedy.batch_execute("attach ':memory:' as m").unwrap();
+        let large = "create table m.t as with recursive c(i) as
+            (select 1 union all select i + 1 from c limit 10000) select randomblob(4000) from c";
+        assert_eq!(code(greedy.batch_execute(large)), "53200");
+        assert_eq!(number(&mut greedy, "select 1::bigint"), 1);
+        assert_eq!(number(&mut other, "select 2::bigint"), 2);
+        let taken = "select max(statement_bytes) from ums_memory where user_id > 0";
+        assert!(number(&mut other, taken) < 20 << 20);
+        let refused = "select sum(refusals) from ums_memory where user_id > 0";
+        assert!(number(&mut other, refused) > 0);
+        // 30 values of 1 MiB are one row.
+        let wide = vec!["x"; 30].join(", ");
+        let wide = format!("select {wide} from (select hex(zeroblob(500000)) as x)");
+        assert_eq!(code(other.simple_query(&wide)), "53200");
+        assert_eq!(number(&mut other, "select 3::bigint"), 3);
+    });
+}
+
+#[test]
+fn sorts_and_temporary_tables_are_in_files_up_to_a_limit() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |settings| {
+            settings.limits.client = 20 << 20;
+            settings.limits.temporary = 100 << 20;
+        });
+        let mut client = server.client();
+        let rows = |count: usize| {
+            format!(
+                "with recursive c(i) as (select 1 union all select i + 1 from c limit {count})
+                 select i, randomblob(4000) as x from c"
+            )
+        };
+        let sorted = format!(
+            "select count(*) from (select * from ({}) order by x limit 10000)",
+            rows(10_000)
+        );
+        assert_eq!(number(&mut client, &sorted), 10_000);
+        client.batch_execute(&format!("create temp table t as {}", rows(10_000))).unwrap();
+        let taken = "select sum(temporary_file_bytes)::bigint from ums_memory where user_id > 0";
+        assert!(number(&mut client, taken) > 20 << 20);
+        let more = format!("insert into t {}", rows(30_000));
+        assert_eq!(code(client.batch_execute(&more)), "53100");
+        assert_eq!(number(&mut client, "select count(*) from t"), 10_000);
+        drop(client);
+    });
+}
+
+#[test]
+fn a_value_has_a_limit_with_a_hint() {
+    let server = TestServer::with(|settings| settings.limits.value = 1 << 20);
+    let mut client = server.client();
+    let error = client.batch_execute("select length(hex(zeroblob(600000)))").unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!((error.code().code(), error.hint().is_some()), ("54000", true));
+    client.batch_execute("select length(hex(zeroblob(500000)))").unwrap();
+}
+
+#[test]
+fn an_unfinished_message_is_refused_when_it_takes_too_much() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |settings| settings.limits.client = 20 << 20);
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        let startup = b"\0\0\0\x11\0\x03\0\0user\0me\0\0";
+        stream.write_all(startup).unwrap();
+        let mut header = b"Q".to_vec();
+        header.extend((60_u32 << 20).to_be_bytes());
+        let sent = stream.write_all(&header).and_then(|()| stream.write_all(&[b' '; 50 << 20]));
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let refused = answer.windows(5).any(|code| code == b"53200");
+        assert!(sent.is_err() || refused, "{}", String::from_utf8_lossy(&answer));
+        assert_eq!(number(&mut server.client(), "select 1::bigint"), 1);
+    });
+}
+
+#[test]
+fn suspended_portals_count_together() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |settings| settings.limits.client = 40 << 20);
+        let mut client = server.client();
+        let sql = "with recursive c(i) as (select 1 union all select i + 1 from c limit 10)
+            select hex(zeroblob(500000)) from c";
+        let mut transaction = client.transaction().unwrap();
+        let open: Vec<_> = (0..8)
+            .map_while(|_| {
+                let portal = transaction.bind(sql, &[]).ok()?;
+                match transaction.query_portal(&portal, 1) {
+                    Ok(_) => Some(Ok(portal)),
+                    Err(error) => Some(Err(code(Err::<(), _>(error)))),
+                }
+            })
+            .collect();
+        assert!(open.iter().any(|open| open.as_ref().is_err_and(|code| code == "53200")));
+        drop(open);
+        transaction.rollback().unwrap();
+        assert_eq!(number(&mut client, "select 1::bigint"), 1);
+    });
+}
+
+#[test]
+fn a_reader_loses_its_snapshot_before_the_log_grows_without_bound() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |settings| settings.limits.log = 8 << 20);
+        let (mut reader, mut writer) = (server.client(), server.client());
+        writer.batch_execute("create table t(x)").unwrap();
+        let rows = "with recursive c(i) as (select 1 union all select i + 1 from c limit 6)
+            insert into t select randomblob(1000000) from c";
+        writer.batch_execute(rows).unwrap();
+        reader.batch_execute("begin").unwrap();
+        assert_eq!(number(&mut reader, "select count(*) from t"), 6);
+        let wal = server.dir.join("db-wal");
+        let longest = (0..100)
+            .map(|_| {
+                writer.batch_execute("insert into t values (randomblob(1000000))").unwrap();
+                std::fs::metadata(&wal).unwrap().len()
+            })
+            .max();
+        assert!(longest.unwrap() < 64 << 20, "{longest:?}");
+        // More than the reader's connection has in its cache.
+        let all = "select sum(instr(x, x'0102030405060708')) from t";
+        assert_eq!(code(reader.query(all, &[])), "72000");
+        reader.batch_execute("rollback").unwrap();
+        assert_eq!(number(&mut reader, "select count(*) from t"), 106);
+        assert_eq!(
+            reader.query_one("pragma integrity_check", &[]).unwrap().get::<_, String>(0),
+            "ok"
+        );
+    });
+}
+
+#[test]
+fn workers_stay_for_clients_that_read() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |_| ());
+        let query = "with recursive c(i) as (select 1 union all select i + 1 from c limit 1000)
+            select hex(zeroblob(1000000)) from c\0";
+        let mut message = b"Q".to_vec();
+        message.extend((query.len() as u32 + 4).to_be_bytes());
+        message.extend(query.as_bytes());
+        let slow: Vec<_> = (0..24)
+            .map(|_| {
+                let mut stream = TcpStream::connect(server.address).unwrap();
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                stream.write_all(b"\0\0\0\x11\0\x03\0\0user\0me\0\0").unwrap();
+                // The beginning of the welcome; the rest is never read.
+                stream.read_exact(&mut [0; 1]).unwrap();
+                stream.write_all(&message).unwrap();
+                stream
+            })
+            .collect();
+        for round in 0..20 {
+            assert_eq!(number(&mut server.client(), &format!("select {round}::bigint")), round);
+        }
+        drop(slow);
+    });
+}
