@@ -284,6 +284,7 @@ fn other_code(message: &str) -> &'static str {
         "LIKE or GLOB pattern too complex",
         "too many attached databases",
         "too many arguments on function",
+        "the regular expression is too complex",
     ];
     if message.starts_with("no such savepoint") {
         "3B001"
