@@ -99,6 +99,7 @@ fn an_unfinished_message_is_refused_when_it_takes_too_much() {
     in_kinds(|node| {
         let server = TestServer::on(node, |settings| settings.limits.client = 20 << 20);
         let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let startup = b"\0\0\0\x11\0\x03\0\0user\0me\0\0";
         stream.write_all(startup).unwrap();
         let mut header = b"Q".to_vec();
