@@ -12,6 +12,8 @@
 //! | `g` | passes the gate, and answers `g` |
 //! | `h`, `u` | its user begins to hold something; its user stops holding it |
 //! | `w` | answers `w`, and waits for input without another read |
+//! | `a` | establishes the connection: answers `a`, or `n` if there is no place |
+//! | `o` | gives its outlook to the test |
 //! | `!` | panics |
 //!
 //! When the server stops, it sends `bye`; when the queue is full, `full`.
@@ -28,7 +30,7 @@ use std::time::Duration;
 use common::*;
 use ums::Node;
 use ums::node::{EnqueueError, Placement};
-use ums::serve::{Connection, Next, Resumer, ServeOptions, Server};
+use ums::serve::{Connection, Next, Outlook, Resumer, ServeOptions, Server};
 use ums::serve::{Session, Why};
 use ums::testing::scheduler;
 
@@ -38,11 +40,13 @@ struct Shared {
     log: Log<Why>,
     gate: Gate,
     resumer: Arc<Mutex<Option<Resumer>>>,
+    outlook: Arc<Mutex<Option<Outlook>>>,
 }
 
 impl Shared {
     fn new() -> Shared {
-        Shared { log: Log::default(), gate: Gate::shut(), resumer: Arc::default() }
+        let (resumer, outlook) = (Arc::default(), Arc::default());
+        Shared { log: Log::default(), gate: Gate::shut(), resumer, outlook }
     }
 
     /// Resumes the session that has announced its park.
@@ -108,6 +112,10 @@ impl Served {
             }
             b't' => return Next::WaitAtMost(ms(20)),
             b'l' => return Next::WaitAtMost(Duration::from_secs(3600)),
+            b'o' => *self.shared.outlook.lock().unwrap() = Some(conn.outlook()),
+            b'a' if !conn.establish() => {
+                return if conn.write_all(b"n").is_ok() { Next::Again } else { Next::Close };
+            }
             b'g' => self.shared.gate.pass(),
             b'h' => conn.user().hold(),
             b'u' => conn.user().release(),
@@ -393,6 +401,51 @@ fn connections_beyond_the_limit_are_closed_at_once() {
         eventually("there is room again", || server.counters().open == 1);
         Client::new(&server).expect("e", "e");
         first.expect("e", "e");
+    });
+}
+
+#[test]
+fn connections_that_are_not_established_make_room_for_new_ones() {
+    both_kinds(|node, _, _| {
+        let shared = Shared::new();
+        let options = ServeOptions { max_connections: 1, max_new: 2, ..Default::default() };
+        let server = serve(node, &shared, options);
+        let silent: Vec<_> = (0..6).map(|_| Client::new(&server)).collect();
+        // Of the oldest, one that is idle and one that runs a request are closed.
+        eventually("the oldest are closed", || server.counters().open == 2);
+        let mut client = Client::new(&server);
+        client.expect("a", "a");
+        client.expect("a", "a");
+        let mut other = Client::new(&server);
+        other.expect("a", "n");
+        let more: Vec<_> = (0..6).map(|_| Client::new(&server)).collect();
+        eventually("the oldest are closed", || server.counters().open == 3);
+        client.expect("e", "e");
+        drop((client, silent, more));
+        eventually("all have left", || server.counters().open == 0);
+        Client::new(&server).expect("a", "a");
+    });
+}
+
+#[test]
+fn an_outlook_says_whether_the_client_is_there_and_has_a_request() {
+    both_kinds(|node, _, _| {
+        let shared = Shared::new();
+        let server = serve(node, &shared, ServeOptions::default());
+        let mut client = Client::new(&server);
+        client.expect("o", "o");
+        let outlook = shared.outlook.lock().unwrap().take().expect("it was given");
+        eventually("the request has ended", || !outlook.is_busy());
+        assert!(!outlook.client_has_gone());
+        client.send("ge"); // The second byte stays unread while the first is carried out.
+        eventually("a request runs", || shared.gate.waiters() == 1);
+        assert!(outlook.is_busy() && !outlook.client_has_gone());
+        drop(client);
+        eventually("it is seen", || outlook.client_has_gone());
+        assert!(outlook.is_busy());
+        shared.gate.open();
+        eventually("its session ends", || server.counters().open == 0);
+        assert!(outlook.client_has_gone() && !outlook.is_busy());
     });
 }
 
