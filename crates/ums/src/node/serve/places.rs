@@ -69,7 +69,13 @@ impl Places {
     /// Makes a new connection an established one. Returns false if there are too many of them, or
     /// if the connection is being closed.
     pub fn establish(&self, user: UserId) -> bool {
-        self.max_new == 0 || self.new.lock().remove(&user) && claim(&self.established, self.limit)
+        if self.max_new == 0 {
+            return true;
+        }
+        let mut new = self.new.lock();
+        // Without a place it stays new.
+        let establishes = new.contains(&user) && claim(&self.established, self.limit);
+        establishes && new.remove(&user)
     }
 
     /// Gives back the place of a connection that has closed.
