@@ -32,7 +32,7 @@ def check(what, expected, found):
 
 def refusal(path):
     """Returns the message of a server that cannot open its database."""
-    command = [os.environ["UMS_BIN"], "serve", "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--db", path, *OPTIONS]
+    command = [os.environ["UMS_BIN"], "serve", "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--db", path, "--trust", *OPTIONS]
     nobody = {"user": 65534, "group": 65534, "extra_groups": []} if ROOT else {}
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, **nobody)
     assert done.returncode == 1, f"{path}: exit code {done.returncode}: {done.stderr}"

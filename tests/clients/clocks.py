@@ -502,17 +502,19 @@ def passwords(folder):
         found = "it runs"
     checks.equal("a password file that others can read", (1, True), found)
     os.chmod(path, 0o600)
-    with Server(f"{folder}/p.db", "--password-file", path, *OPTIONS) as server:
+    with Server(f"{folder}/p.db", "--password-file", path, *OPTIONS, trust=False) as server:
         wire.PORT = server.port
         conns = [Conn(login=False) for _ in range(6)]
         begun = time.monotonic()
-        found = {scram(conn, "eve\nums: all is well", "wrong") for conn in conns[:3]}
+        # A name without an account is refused as a wrong password is.
+        found = {scram(conn, name, "wrong") for conn, name in zip(conns, ["eve\nums: all is well", "eve", "ums"])}
         slowed = time.monotonic() - begun
-        checks.equal("a wrong password", {"28P01"}, found)
+        checks.equal("a wrong password, or an unknown name", {"28P01"}, found)
         checks.that("each answer comes after a pause", slowed > 2, f"{slowed:.1f} s for three")
         checks.equal("the right password", None, scram(conns[3], "ums", "right"))
         said = server.said()
-        checks.that("it is logged", "127.0.0.1:" in said and r'login as "eve\nums: all is well" failed' in said, said)
+        for name in [r"eve\nums: all is well", "eve", "ums"]:
+            checks.that(f"{name} is logged", f'login as "{name}" failed: wrong password' in said and "127.0.0.1:" in said, said)
         # What is sent during the pause is ignored, and a client that goes ends it.
         conns[4].socket.settimeout(0.2)
         scram(conns[4], "eve", "wrong")

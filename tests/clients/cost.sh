@@ -23,7 +23,7 @@ trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$folder"' EXIT
 start() {
     PGPORT=$(python3 -c 'import random; print(random.randrange(15000, 30000))')
     export PGPORT
-    "$@" --listen "127.0.0.1:$PGPORT" --db "$folder/$RANDOM.db" --no-stats-socket >"$folder/log" 2>&1 </dev/null &
+    "$@" --trust --no-socket --listen "127.0.0.1:$PGPORT" --db "$folder/$RANDOM.db" --no-stats-socket >"$folder/log" 2>&1 </dev/null &
     server=$!
     for _ in $(seq 600); do (exec 3<>"/dev/tcp/127.0.0.1/$PGPORT") 2>/dev/null && break; sleep 0.1; done
     pgbench -i -q -s 1 >"$folder/pgbench" 2>&1 || { cat "$folder/log" "$folder/pgbench"; exit 1; }

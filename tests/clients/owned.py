@@ -30,15 +30,16 @@ class Server:
 
     It listens on `port`, for one administrator on `admin`, and on a Unix-domain socket in the folder `sockets`.
     If an ended server is given, it takes over that server's ports and folder. `prefix` is a command that runs the server's command.
+    Unless `trust` is false, the server asks for no password.
     """
 
-    def __init__(self, db, *options, at=None, prefix=()):
+    def __init__(self, db, *options, at=None, prefix=(), trust=True):
         self.port, self.admin = (at.port, at.admin) if at else free_ports(2)
         self.log = tempfile.TemporaryFile()
         self.folder = at.folder if at else tempfile.TemporaryDirectory()
         self.sockets = self.folder.name
         listen = ["--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin}", "--db", db]
-        listen += ["--socket-dir", self.sockets]
+        listen += ["--socket-dir", self.sockets] + ["--trust"] * trust
         self.process = subprocess.Popen(
             [*prefix, os.environ["UMS_BIN"], "serve", *listen, *options],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,

@@ -42,7 +42,7 @@ print(*ports)')
 export UMS_HOST=127.0.0.1 UMS_PORT UMS_ADMIN_PORT UMS_DB=$folder/test.db UMS_FILES=$folder/files
 mkdir "$UMS_FILES"
 
-"$UMS_BIN" serve --listen "127.0.0.1:$UMS_PORT" --admin "127.0.0.1:$UMS_ADMIN_PORT" --db "$UMS_DB" --file-dir "$UMS_FILES" "${options[@]}" \
+"$UMS_BIN" serve --trust --socket-dir "$folder" --listen "127.0.0.1:$UMS_PORT" --admin "127.0.0.1:$UMS_ADMIN_PORT" --db "$UMS_DB" --file-dir "$UMS_FILES" "${options[@]}" \
     >"$folder/log" 2>&1 </dev/null &
 server=$!
 export UMS_PID=$server

@@ -4,6 +4,7 @@
 
 mod raw;
 
+mod access;
 mod asking;
 mod bench;
 mod demo;

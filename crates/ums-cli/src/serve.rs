@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,6 +18,7 @@ use ums::stats::{MetricsServer, StatsSocket};
 use ums::{Builder, Node, WorkerKind, monitor};
 use umsql::listen::{self, Patience};
 
+use crate::access::{AccessArgs, Fallible, own_user};
 use crate::limits::LimitArgs;
 use crate::raw::workers_of;
 use crate::times::Times;
@@ -27,15 +27,20 @@ use crate::times::Times;
 /// 127.0.0.1:5433.
 #[derive(clap::Args)]
 pub struct ServeArgs {
-    /// Address to listen on. Any but a loopback address needs --allow-remote and a password.
+    /// Address to listen on. Any but a loopback address needs --allow-remote.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5433")]
     listen: SocketAddr,
 
-    /// Also listen on a Unix-domain socket in this folder, with the name that PostgreSQL's clients
-    /// look for (.s.PGSQL.PORT): psql -h DIR. For clients on the same computer this is faster than
-    /// a port.
+    /// The folder of the Unix-domain socket, which has the name that PostgreSQL's clients look for
+    /// (.s.PGSQL.PORT): psql -h DIR. This user and root need no password there, and others cannot
+    /// connect. It is faster than a port. Default: ums in the runtime directory, or ums-UID in the
+    /// temporary one.
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
+
+    /// Do not create that socket.
+    #[arg(long, conflicts_with = "socket_dir")]
+    no_socket: bool,
 
     /// The database file; created if it does not exist. Default: ums/ums.db in the user's data
     /// directory.
@@ -142,13 +147,8 @@ pub struct ServeArgs {
     #[arg(long)]
     no_ring: bool,
 
-    /// Clients must prove the password on the first line of this file (SCRAM-SHA-256).
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
-
-    /// Permit an address that other computers can reach.
-    #[arg(long)]
-    allow_remote: bool,
+    #[command(flatten)]
+    access: AccessArgs,
 
     /// Seconds that running requests get to finish after SIGTERM or Ctrl-C.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
@@ -198,15 +198,16 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     }
 }
 
-type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
-
 fn serve(args: &ServeArgs) -> Fallible<()> {
     let mut signals = take_signals()?;
     raise_descriptor_limit();
     keep_files_private();
     ums::stats::print_last_events_on_crash();
-    let settings = settings(args)?;
+    let mut settings = settings(args)?;
     let database = settings.database.clone();
+    let access = args.access.access(args.listen, &database)?;
+    settings.accounts = access.accounts.clone();
+    settings.local_users = vec![own_user(), 0];
     let node = builder(args)?.build()?;
     node.print_stacks_on_sigusr2()?;
     let server = umsql::Server::open(settings)
@@ -216,9 +217,8 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     let listener = listen_on(args.listen)?;
     let options = || ServeOptions { max_new: args.max_new, ..ServeOptions::default() };
     let main = listen::serve(&node, listener, options(), server.clone(), patience)?;
-    let local = match &args.socket_dir {
-        Some(dir) => {
-            let (listener, name) = SocketName::listen(dir, main.local_addr()?.port())?;
+    let local = match socket(args, main.local_addr()?.port())? {
+        Some((listener, name)) => {
             Some((listen::serve(&node, listener, options(), server.clone(), patience)?, name))
         }
         None => None,
@@ -229,10 +229,8 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     };
     let metrics = args.metrics.map(|address| serve_metrics(&node, address)).transpose()?;
     serve_stats(args, &node)?;
-    if let Some((_, name)) = &local {
-        eprintln!("ums: listening on {}", name.0.display());
-    }
-    greet(args, &node, &main, admin.as_ref(), &database)?;
+    greet(&node, admin.as_ref(), &database)?;
+    access.greet(main.local_addr()?, local.as_ref().map(|(_, name)| name.0.as_path()));
 
     wait_for_the_end(&mut signals);
     eprintln!(
@@ -309,20 +307,6 @@ fn say_stopped(cancelled: usize, left: usize) {
 }
 
 fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
-    let password = args.password_file.as_deref().map(read_password).transpose()?;
-    if !args.listen.ip().is_loopback() {
-        if !args.allow_remote {
-            return Err(format!(
-                "{} can be reached from other computers: add --allow-remote (and --password-file) \
-                 to allow that",
-                args.listen
-            )
-            .into());
-        }
-        if password.is_none() {
-            return Err("an address that other computers can reach needs --password-file".into());
-        }
-    }
     if args.admin.is_some_and(|admin| !admin.ip().is_loopback()) {
         return Err("the administrator's address must be a loopback address".into());
     }
@@ -334,7 +318,6 @@ fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
         None => default_database()?,
     };
     let mut settings = umsql::Settings::new(path);
-    settings.password = password;
     settings.folders = args.file_dir.clone();
     settings.timeouts = args.times.timeouts(args.idle_timeout.map(Duration::from_secs));
     settings.gate_idle = args.times.gate_idle;
@@ -345,26 +328,6 @@ fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
         Vfs::Host => umsql::Files::Host,
     };
     Ok(settings)
-}
-
-fn read_password(path: &Path) -> Fallible<String> {
-    let others = Mode::RWXG | Mode::RWXO;
-    if let Ok(about) = std::fs::metadata(path)
-        && Mode::from_raw_mode(about.mode()).intersects(others)
-    {
-        let (mode, path) = (about.mode() & 0o7777, path.display());
-        return Err(format!(
-            "the password file {path} is open to other users (its mode is {mode:04o}): \
-             run chmod 600 {path}"
-        )
-        .into());
-    }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read the password file {}: {error}", path.display()))?;
-    match text.lines().next().unwrap_or("") {
-        "" => Err(format!("the first line of {} is empty", path.display()).into()),
-        password => Ok(password.to_string()),
-    }
 }
 
 /// Returns `ums/ums.db` in the user's data directory, and creates the directory.
@@ -497,14 +460,26 @@ impl Drop for SocketName {
     }
 }
 
-fn greet(
-    args: &ServeArgs,
-    node: &Node,
-    main: &ums::serve::Server,
-    admin: Option<&ums::serve::Server>,
-    database: &Path,
-) -> Fallible<()> {
-    let address = main.local_addr()?;
+/// Listens on the Unix-domain socket. If that fails in the default folder, prints a message and
+/// continues.
+fn socket(args: &ServeArgs, port: u16) -> Fallible<Option<(UnixListener, SocketName)>> {
+    if args.no_socket {
+        return Ok(None);
+    }
+    if let Some(dir) = &args.socket_dir {
+        return SocketName::listen(dir, port).map(Some);
+    }
+    let own = StatsSocket::own_folder().map_err(Into::into);
+    match own.and_then(|dir| SocketName::listen(&dir, port)) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(error) => {
+            eprintln!("ums: no Unix-domain socket: {error}");
+            Ok(None)
+        }
+    }
+}
+
+fn greet(node: &Node, admin: Option<&ums::serve::Server>, database: &Path) -> Fallible<()> {
     let schedulers = node.scheduler_count();
     let kind = match node.worker_kind() {
         WorkerKind::Thread => "thread",
@@ -516,10 +491,6 @@ fn greet(
     if let Some(admin) = admin {
         eprintln!("ums: administrator on {}", admin.local_addr()?);
     }
-    if args.password_file.is_none() {
-        eprintln!("ums: no password is asked for (--password-file)");
-    }
-    eprintln!("ums: listening on {address}; try: psql -h {} -p {}", address.ip(), address.port());
     Ok(())
 }
 

@@ -1,40 +1,88 @@
 //! The server's side of SCRAM-SHA-256 (RFC 5802 and 7677).
 //!
-//! The slow hash is computed once, when the server starts, and only the two keys derived from it
-//! are kept. So checking a login takes only a few fast hashes. Channel binding is not offered.
+//! A [`Verifier`] is what the server knows of a password: two keys that were derived from it by a
+//! slow hash, from which the password cannot be computed. The hash is computed once, when the
+//! server starts, or by the program that wrote the verifier. So checking a login takes only a few
+//! fast hashes.
+//!
+//! Channel binding and authorization identities are not offered. Which account logs in is not known
+//! here: PostgreSQL's clients leave the name in their SCRAM message empty.
+
+use std::fmt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 use crate::error::{Result, SqlError};
 
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
-const ITERATIONS: u32 = 4096;
 /// The SQLSTATE of a login with a wrong password.
 pub(crate) const WRONG_PASSWORD: &str = "28P01";
+/// The number of rounds of the slow hash, for passwords that the server hashes itself.
+pub(crate) const ITERATIONS: u32 = 4096;
+const SALT_LEN: usize = 16;
 
-type Key = [u8; 32];
+pub(crate) type Key = [u8; 32];
 
 /// What the server stores instead of the password.
-#[derive(Debug, Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Verifier {
-    salt: [u8; 16],
+    iterations: u32,
+    salt: Box<[u8]>,
     stored_key: Key,
     server_key: Key,
 }
 
+impl fmt::Debug for Verifier {
+    /// Prints none of the keys: with them one can pretend to be the server.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Verifier")
+    }
+}
+
 impl Verifier {
+    /// Hashes a password.
     pub(crate) fn new(password: &str) -> Verifier {
-        let salt = random();
+        // A text that has no prepared form is used as it is, as PostgreSQL and its clients do.
+        let prepared = stringprep::saslprep(password).unwrap_or(password.into());
+        let salt = random::<SALT_LEN>();
         let mut salted = Key::default();
-        pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), &salt, ITERATIONS, &mut salted);
+        pbkdf2::pbkdf2_hmac::<Sha256>(prepared.as_bytes(), &salt, ITERATIONS, &mut salted);
         Verifier {
-            salt,
+            iterations: ITERATIONS,
+            salt: salt.into(),
             stored_key: Sha256::digest(mac(&salted, b"Client Key")).into(),
             server_key: mac(&salted, b"Server Key"),
         }
+    }
+
+    /// Reads a verifier as PostgreSQL stores it, in `pg_authid` for example:
+    /// `SCRAM-SHA-256$4096:salt$StoredKey:ServerKey`. Returns `None` for any other text.
+    pub(crate) fn parse(text: &str) -> Option<Verifier> {
+        let (cost, keys) = text.strip_prefix(MECHANISM)?.strip_prefix('$')?.split_once('$')?;
+        let (iterations, salt) = cost.split_once(':')?;
+        let (stored_key, server_key) = keys.split_once(':')?;
+        let key = |text: &str| BASE64.decode(text).ok()?.try_into().ok();
+        Some(Verifier {
+            iterations: iterations.parse().ok().filter(|count| *count > 0)?,
+            salt: BASE64.decode(salt).ok().filter(|salt| !salt.is_empty())?.into(),
+            stored_key: key(stored_key)?,
+            server_key: key(server_key)?,
+        })
+    }
+
+    /// Returns a verifier that no password satisfies, with the salt that `secret` gives to `name`.
+    /// A client cannot distinguish it from a real one, and finds the same salt each time.
+    pub(crate) fn mock(secret: &Key, name: &str, iterations: u32) -> Verifier {
+        let salt = mac(secret, name.as_bytes())[..SALT_LEN].into();
+        Verifier { iterations, salt, stored_key: random(), server_key: random() }
+    }
+
+    pub(crate) fn iterations(&self) -> u32 {
+        self.iterations
     }
 }
 
@@ -51,9 +99,14 @@ fn mac(key: &[u8], data: &[u8]) -> Key {
     mac.finalize().into_bytes().into()
 }
 
+fn malformed() -> SqlError {
+    SqlError::fatal("08P01", "malformed SCRAM message")
+}
+
 /// A login between its two messages.
 #[derive(Debug)]
 pub(crate) struct Login {
+    verifier: Verifier,
     gs2_header: String,
     nonce: String,
     /// The text that both sides sign, as far as it has been exchanged.
@@ -62,8 +115,7 @@ pub(crate) struct Login {
 
 impl Login {
     /// Takes the client's first message, and returns the answer.
-    pub(crate) fn begin(verifier: &Verifier, first: &str) -> Result<(Login, String)> {
-        let malformed = || SqlError::fatal("08P01", "malformed SCRAM message");
+    pub(crate) fn begin(verifier: Verifier, first: &str) -> Result<(Login, String)> {
         let mut parts = first.splitn(3, ',');
         let binding = parts.next().unwrap_or_default();
         let (authzid, bare) =
@@ -71,22 +123,32 @@ impl Login {
         if !matches!(binding, "n" | "y") {
             return Err(SqlError::fatal("08P01", "channel binding is not supported"));
         }
-        let client_nonce =
-            bare.split(',').find_map(|part| part.strip_prefix("r=")).ok_or_else(malformed)?;
-        let nonce = format!("{client_nonce}{}", BASE64.encode(random::<18>()));
-        let answer = format!("r={nonce},s={},i={ITERATIONS}", BASE64.encode(verifier.salt));
+        if !authzid.is_empty() {
+            return Err(SqlError::fatal("0A000", "authorization identities are not supported"));
+        }
+        // The name comes first and the nonce second. An extension that must be understood (`m=`)
+        // would stand before the name, so it is refused here.
+        let rest = bare.strip_prefix("n=").and_then(|rest| rest.split_once(','));
+        let nonce = rest.and_then(|(_, rest)| rest.strip_prefix("r=")).ok_or_else(malformed)?;
+        let nonce = nonce.split(',').next().unwrap_or_default();
+        if nonce.is_empty() || !nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(malformed());
+        }
+        let nonce = format!("{nonce}{}", BASE64.encode(random::<18>()));
+        let (salt, iterations) = (BASE64.encode(&verifier.salt), verifier.iterations);
+        let answer = format!("r={nonce},s={salt},i={iterations}");
         let login = Login {
-            gs2_header: format!("{binding},{authzid},"),
+            verifier,
+            gs2_header: format!("{binding},,"),
             nonce,
             signed: format!("{bare},{answer}"),
         };
         Ok((login, answer))
     }
 
-    /// Takes the client's last message, and returns the server's own proof if the password was
-    /// right.
-    pub(crate) fn finish(self, verifier: &Verifier, last: &str) -> Result<String> {
-        let malformed = || SqlError::fatal("08P01", "malformed SCRAM message");
+    /// Takes the client's last message. Returns the server's own proof; `None` if the password was
+    /// wrong.
+    pub(crate) fn finish(&self, last: &str) -> Result<Option<String>> {
         let (without_proof, proof) = last.rsplit_once(",p=").ok_or_else(malformed)?;
         let mut parts = without_proof.split(',');
         let binding =
@@ -102,33 +164,94 @@ impl Login {
             .ok_or_else(malformed)?;
 
         let signed = format!("{},{without_proof}", self.signed);
-        let signature = mac(&verifier.stored_key, signed.as_bytes());
+        let signature = mac(&self.verifier.stored_key, signed.as_bytes());
         let mut client_key = proof;
         client_key.iter_mut().zip(signature).for_each(|(byte, other)| *byte ^= other);
         let found: Key = Sha256::digest(client_key).into();
-        // The loop has no early exit, because its duration must not reveal how much of the key was
-        // right.
-        let difference = found.iter().zip(verifier.stored_key).fold(0, |sum, (a, b)| sum | (a ^ b));
-        if difference != 0 {
-            return Err(SqlError::fatal(WRONG_PASSWORD, "password authentication failed"));
-        }
-        Ok(format!("v={}", BASE64.encode(mac(&verifier.server_key, signed.as_bytes()))))
+        let answer =
+            format!("v={}", BASE64.encode(mac(&self.verifier.server_key, signed.as_bytes())));
+        // The duration must not reveal how much of the key was right.
+        let right = bool::from(found.ct_eq(&self.verifier.stored_key));
+        Ok(right.then_some(answer))
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
     fn malformed_logins_are_refused() {
         let verifier = Verifier::new("secret");
-        for first in ["", "n", "n,,", "n,,n=x", "p=tls-unique,,n=,r=abc"] {
-            assert_eq!(Login::begin(&verifier, first).unwrap_err().code, "08P01", "{first}");
+        for first in [
+            "",
+            "n",
+            "n,,",
+            "n,,n=x",
+            "p=tls-unique,,n=,r=abc",
+            "n,,r=abc",
+            "n,,n=,r=",
+            "n,,m=x,n=,r=abc",
+            "n,,n=,r=a\u{e4}",
+        ] {
+            let error = Login::begin(verifier.clone(), first).unwrap_err();
+            assert_eq!(error.code, "08P01", "{first}");
         }
+        let other = Login::begin(verifier.clone(), "n,a=other,n=,r=abc").unwrap_err();
+        assert_eq!(other.code, "0A000");
         for last in ["", "c=biws", "c=biws,r=x,p=", "c=biws,r=abc,p=AAAA", ",p="] {
-            let (login, _) = Login::begin(&verifier, "n,,n=,r=abc").unwrap();
-            assert_eq!(login.finish(&verifier, last).unwrap_err().code, "08P01", "{last}");
+            let (login, _) = Login::begin(verifier.clone(), "n,,n=,r=abc").unwrap();
+            assert_eq!(login.finish(last).unwrap_err().code, "08P01", "{last}");
+        }
+    }
+
+    /// Returns whether a client that knows this password logs in, and knows the server.
+    pub(crate) fn logs_in(verifier: &Verifier, password: &str) -> bool {
+        let (login, answer) = Login::begin(verifier.clone(), "n,,n=,r=abc").unwrap();
+        let part = |prefix| answer.split(',').find_map(|part| part.strip_prefix(prefix)).unwrap();
+        let (salt, count) = (BASE64.decode(part("s=")).unwrap(), part("i=").parse().unwrap());
+        let mut salted = Key::default();
+        pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), &salt, count, &mut salted);
+        let client_key = mac(&salted, b"Client Key");
+        let last = format!("c=biws,r={}", part("r="));
+        let signed = format!("n=,r=abc,{answer},{last}");
+        let stored_key: Key = Sha256::digest(client_key).into();
+        let mut proof = mac(&stored_key, signed.as_bytes());
+        proof.iter_mut().zip(client_key).for_each(|(byte, other)| *byte ^= other);
+        let server = login.finish(&format!("{last},p={}", BASE64.encode(proof))).unwrap();
+        let own = mac(&mac(&salted, b"Server Key"), signed.as_bytes());
+        server.is_some_and(|found| found == format!("v={}", BASE64.encode(own)))
+    }
+
+    #[test]
+    fn a_verifier_accepts_its_password_only() {
+        let verifier = Verifier::new("open sesame");
+        assert!(logs_in(&verifier, "open sesame"));
+        assert!(!logs_in(&verifier, "open sesam"));
+        // A space that is not ASCII's becomes one (SASLprep), as in the clients.
+        assert!(logs_in(&Verifier::new("open\u{a0}sesame"), "open sesame"));
+        assert!(!format!("{verifier:?}").contains("key"));
+    }
+
+    /// The password and the salt of the example of RFC 7677, as PostgreSQL stores them.
+    const STORED: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
+        WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+
+    #[test]
+    fn a_verifier_of_postgresql_is_read() {
+        assert!(logs_in(&Verifier::parse(STORED).unwrap(), "pencil"));
+        for broken in [
+            "",
+            "pencil",
+            "SCRAM-SHA-256",
+            "SCRAM-SHA-256$4096:W22Z$WG5d:wfPL",
+            &STORED.replace("4096", "0"),
+            &STORED.replace("4096", "x"),
+            &STORED[..100],
+            &STORED.replace("==$", "$"),
+            &STORED.replace('$', "#"),
+        ] {
+            assert_eq!(Verifier::parse(broken), None, "{broken}");
         }
     }
 }

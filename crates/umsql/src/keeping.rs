@@ -7,7 +7,27 @@ use crate::error::{Result, SqlError};
 use crate::memory::Kept;
 use crate::session::{CHUNK, Session};
 
+/// The most prepared statements, portals or settings that a session keeps.
+const KEPT_MAX: usize = 10_000;
+
 impl Session {
+    /// Returns an error if a session that keeps objects of the sizes `kept`, in bytes, has no room
+    /// for another of `size`. All objects of one kind together may be as large as one message.
+    pub(crate) fn check_room(
+        &self,
+        kept: impl Iterator<Item = usize>,
+        size: usize,
+        what: &str,
+    ) -> Result<()> {
+        let (count, bytes) = kept.fold((0, size), |(count, bytes), size| (count + 1, bytes + size));
+        if count < KEPT_MAX && bytes <= self.server.max_message {
+            return Ok(());
+        }
+        let max = self.server.max_message;
+        let limit = format!("this session keeps at most {KEPT_MAX} {what}, of {max} bytes in all");
+        Err(SqlError::new("53400", limit))
+    }
+
     /// Makes room for the next bytes of input, and returns where they begin. The room grows with
     /// what has arrived, not with what a message says of its length.
     pub(crate) fn make_room(&mut self) -> Result<usize> {

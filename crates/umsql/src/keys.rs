@@ -10,6 +10,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use subtle::ConstantTimeEq;
+
 use crate::auth;
 use crate::error::SqlError;
 use crate::host::{Peer, UserLock};
@@ -69,6 +71,13 @@ struct Key {
     deferrals: u64,
 }
 
+impl Key {
+    /// Returns whether this is the secret. The duration does not depend on how much of it is right.
+    fn has_secret(&self, secret: u32) -> bool {
+        self.secret.ct_eq(&secret).into()
+    }
+}
+
 /// The keys of a server, by the numbers that clients know.
 #[derive(Debug)]
 pub(crate) struct Keys {
@@ -96,7 +105,7 @@ impl Keys {
 
     /// Returns the user of the session with this number if the secret is right.
     pub(crate) fn user(&self, pid: u32, secret: u32) -> Option<u64> {
-        self.keys.lock().get(&pid).filter(|key| key.secret == secret).map(|key| key.user)
+        self.keys.lock().get(&pid).filter(|key| key.has_secret(secret)).map(|key| key.user)
     }
 
     fn with<R>(&self, user: u64, f: impl FnOnce(&mut Key) -> R) -> Option<R> {

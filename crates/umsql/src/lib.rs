@@ -27,6 +27,7 @@ mod vfs;
 mod dialect;
 mod engine;
 
+mod accounts;
 mod auth;
 mod clock;
 mod keys;
@@ -58,6 +59,7 @@ mod durability_tests;
 #[doc(hidden)]
 pub mod fuzz;
 
+pub use accounts::{AccountError, Accounts, Role, new_password};
 pub use engine::Files;
 pub use export::{Exported, export};
 pub use memory::Limits;

@@ -52,7 +52,8 @@ impl Default for Patience {
     }
 }
 
-/// Serves `server` on `listener` with workers of `node`.
+/// Serves `server` on `listener` with workers of `node`. A listener with a hidden scheduler
+/// (`options.on`) is one for administrators, on which only owners may log in.
 ///
 /// # Errors
 /// Those of [`Node::serve`]; and an error if the system refuses a thread.
@@ -67,14 +68,16 @@ pub fn serve(
     let shares = node.snapshot().schedulers.into_iter().take(node.scheduler_count());
     let share = shares.map(|row| row.workers_max).min().unwrap_or(1);
     server.limit_waiting_writers(share - 1);
+    let owners_only = options.on.is_some();
     let its_node = node.clone();
     let cancel = move |user| its_node.cancel(user);
     server.clock.start(&server.keys, patience.client_check, cancel)?;
-    if options.on.is_none() {
+    if !owners_only {
         server.slow.leave_workers(share);
     }
     node.serve(listener, options, move |user, _peer| {
         let (session, now) = (server.session(user.id()), Instant::now());
+        let session = if owners_only { session.only_for_owners() } else { session };
         Box::new(Served { session, patience, server: server.clone(), begun: now, idle: None })
     })
 }
@@ -207,6 +210,11 @@ struct Wire<'a, 'b> {
 impl Conn for Wire<'_, '_> {
     fn user(&self) -> u64 {
         self.conn.user().id()
+    }
+
+    fn peer_uid(&self) -> Option<u32> {
+        // After an error the client must prove a password, as on a port.
+        self.conn.peer_uid().ok().flatten()
     }
 
     fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {

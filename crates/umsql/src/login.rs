@@ -1,9 +1,8 @@
 //! The login of a session: the first packet, the check of the password, and the parameters that the
 //! server reports.
 
-use std::sync::Arc;
-
-use crate::auth::{Login, MECHANISM};
+use crate::accounts::Role;
+use crate::auth::{Login, MECHANISM, WRONG_PASSWORD};
 use crate::error::{Result, SqlError};
 use crate::host::{self, Conn};
 use crate::session::{Phase, Session};
@@ -13,6 +12,17 @@ use crate::wire::message::{Body, Startup, utf8};
 const NAME_MAX: usize = 64;
 
 impl Session {
+    /// Returns true once the client has logged in. A host may allow less time before that.
+    pub fn is_logged_in(&self) -> bool {
+        matches!(self.phase, Phase::Ready)
+    }
+
+    /// Lets only owners log in, as on the administrator's port.
+    pub fn only_for_owners(mut self) -> Session {
+        self.owners_only = true;
+        self
+    }
+
     /// Handles the first packet. Returns false if the connection must be closed.
     pub(crate) fn startup(&mut self, conn: &mut dyn Conn, packet: &[u8]) -> Result<bool> {
         match Startup::decode(packet)? {
@@ -30,21 +40,21 @@ impl Session {
                 Ok(false)
             }
             Startup::Begin { minor, parameters } => {
-                if !parameters.iter().any(|(name, user)| name == "user" && !user.is_empty()) {
-                    return Err(SqlError::fatal(
-                        "28000",
-                        "no PostgreSQL user name specified in startup packet",
-                    ));
-                }
+                let user =
+                    parameters.iter().find(|(name, user)| name == "user" && !user.is_empty());
+                let (_, user) = user.ok_or_else(|| {
+                    let message = "no PostgreSQL user name specified in startup packet";
+                    SqlError::fatal("28000", message)
+                })?;
+                self.account = user.as_str().into();
                 self.negotiate(minor, &parameters);
                 self.take_parameters(&parameters)?;
-                if self.server.verifier.is_none() {
-                    self.welcome(conn)?;
-                } else {
-                    let user = parameters.into_iter().find(|(name, _)| name == "user");
-                    self.claimed = user.map(|(_, user)| user.chars().take(NAME_MAX).collect());
-                    self.phase = Phase::Login;
-                    self.out.authentication(10, format!("{MECHANISM}\0\0").as_bytes());
+                match self.server.admit(&self.account, conn.peer_uid())? {
+                    Some(role) => self.welcome(conn, role)?,
+                    None => {
+                        self.phase = Phase::Login;
+                        self.out.authentication(10, format!("{MECHANISM}\0\0").as_bytes());
+                    }
                 }
                 Ok(true)
             }
@@ -74,8 +84,6 @@ impl Session {
 
     /// Handles a message of the login. Returns false if the connection must be closed.
     pub(crate) fn password(&mut self, conn: &mut dyn Conn, tag: u8, body: &[u8]) -> Result<bool> {
-        let server = Arc::clone(&self.server);
-        let Some(verifier) = &server.verifier else { return Ok(false) };
         if tag == b'X' {
             return Ok(false);
         }
@@ -92,16 +100,22 @@ impl Session {
                     ));
                 }
                 let first = utf8(body.value()?.unwrap_or_default())?;
-                let (login, answer) = Login::begin(verifier, first)?;
-                self.phase = Phase::Proof(Box::new(login));
+                let Some(accounts) = &self.server.accounts else { return Ok(false) };
+                let account = accounts.account(&self.account);
+                let (login, answer) = Login::begin(account.verifier, first)?;
+                self.phase = Phase::Proof(Box::new(login), account.role);
                 self.out.authentication(11, answer.as_bytes());
             }
-            Phase::Proof(login) => {
+            Phase::Proof(login, role) => {
                 let last = utf8(body.rest())?;
-                let answer =
-                    host::go_preemptive("PREEMPTIVE_SCRAM", move || login.finish(verifier, last))?;
+                let answer = host::go_preemptive("PREEMPTIVE_SCRAM", move || login.finish(last))?;
+                let answer = answer.ok_or_else(|| {
+                    let name = &self.account;
+                    let message = format!("password authentication failed for user \"{name}\"");
+                    SqlError::fatal(WRONG_PASSWORD, message)
+                })?;
                 self.out.authentication(12, answer.as_bytes());
-                self.welcome(conn)?;
+                self.welcome(conn, role)?;
             }
             Phase::Startup | Phase::Ready => return Ok(false),
         }
@@ -123,26 +137,31 @@ impl Session {
         self.refusal.is_some()
     }
 
-    /// Returns the name that the client gave, if it has not logged in.
-    pub(crate) fn claimed_user(&self) -> &str {
-        self.claimed.as_deref().unwrap_or_default()
+    /// Returns the name that the client gave, as far as it fits in a line of the log.
+    pub(crate) fn claimed_user(&self) -> String {
+        self.account.chars().take(NAME_MAX).collect()
     }
 
-    fn welcome(&mut self, conn: &mut dyn Conn) -> Result<()> {
+    fn welcome(&mut self, conn: &mut dyn Conn, role: Role) -> Result<()> {
+        if self.owners_only && role != Role::Owner {
+            let message = format!("user \"{}\" may not use the administrator's port", self.account);
+            return Err(SqlError::fatal("28000", message));
+        }
         if !conn.logged_in() {
             return Err(SqlError::fatal("53300", "sorry, too many clients already"));
         }
-        self.claimed = None;
+        self.role = role;
         self.phase = Phase::Ready;
         self.out.authentication(0, b"");
         let name = self.setting("application_name");
+        let account = self.account.clone();
         let reported = [
             ("server_version", "15.0"),
             ("server_encoding", "UTF8"),
             ("client_encoding", "UTF8"),
             ("application_name", &name),
-            ("is_superuser", "on"),
-            ("session_authorization", "ums"),
+            ("is_superuser", if role == Role::Owner { "on" } else { "off" }),
+            ("session_authorization", &account),
             ("DateStyle", "ISO, MDY"),
             ("IntervalStyle", "postgres"),
             ("TimeZone", "UTC"),

@@ -18,6 +18,7 @@ use std::time::Duration;
 use rusqlite::Statement as Prepared;
 use rusqlite::types::{Value, ValueRef};
 
+use crate::accounts::Role;
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Sql, Statement, statement};
 use crate::engine::{Engine, Lease};
@@ -203,7 +204,11 @@ impl Session {
     /// Returns the session's connection. If it has none, it leases one.
     pub(crate) fn lease(&mut self) -> Result<&mut Lease> {
         if self.lease.is_none() {
-            self.lease = Some(Box::new(self.server.engine.lease(self.user)?));
+            let mut lease = self.server.engine.lease(self.user)?;
+            if self.role == Role::Reader {
+                lease.restrict();
+            }
+            self.lease = Some(Box::new(lease));
         }
         Ok(self.lease.as_mut().expect("it was just put there"))
     }
@@ -403,6 +408,7 @@ impl Session {
     /// answer on another of its connections. So if many workers wait already, a statement that has
     /// had no effect yet returns its worker and waits in the queue without one.
     pub(crate) fn own_gate(&mut self) -> std::result::Result<(), Failure> {
+        self.check_owner("write")?;
         if self.read_only && self.tx == Tx::Block {
             let message = "cannot execute this statement in a read-only transaction";
             return Err(SqlError::new("25006", message).into());

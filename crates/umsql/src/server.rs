@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::auth::Verifier;
+use crate::accounts::{Accounts, Role};
 use crate::clock::Clock;
 use crate::engine::{Engine, Files};
 use crate::error::SqlError;
@@ -25,9 +25,13 @@ pub struct Settings {
     /// The database file; it is created if it does not exist. A database in memory (`:memory:`)
     /// cannot be served, because every connection would have its own.
     pub database: PathBuf,
-    /// The password that every client must prove with SCRAM-SHA-256; `None` means that no password
-    /// is required.
-    pub password: Option<String>,
+    /// The accounts, one of which each client must prove to be with SCRAM-SHA-256. `None` means
+    /// that no password is required, and that every client is an owner.
+    pub accounts: Option<Accounts>,
+    /// User ids of the operating system. A client on a Unix-domain socket whose process has one of
+    /// them needs no password. It has the role of the account that it names, and is an owner if
+    /// there is none. With accounts, clients with other user ids are refused there.
+    pub local_users: Vec<u32>,
     /// The longest message a logged-in client may send, in bytes.
     pub max_message: usize,
     /// The file system that the database is stored on.
@@ -50,7 +54,8 @@ impl Settings {
     pub fn new(database: impl Into<PathBuf>) -> Settings {
         Settings {
             database: database.into(),
-            password: None,
+            accounts: None,
+            local_users: Vec::new(),
             max_message: 64 << 20,
             files: Files::default(),
             folders: Vec::new(),
@@ -84,7 +89,8 @@ type PlanKey = (Box<str>, Box<[u32]>);
 #[derive(Debug)]
 pub struct Server {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) verifier: Option<Verifier>,
+    pub(crate) accounts: Option<Accounts>,
+    local_users: Vec<u32>,
     pub(crate) max_message: usize,
     pub(crate) keys: Arc<Keys>,
     pub(crate) clock: Arc<Clock>,
@@ -120,7 +126,8 @@ impl Server {
             timeouts: settings.timeouts,
             gate_idle: settings.gate_idle,
             engine: Arc::new(engine),
-            verifier: settings.password.as_deref().map(Verifier::new),
+            accounts: settings.accounts,
+            local_users: settings.local_users,
             max_message: settings.max_message,
             waiting_max: AtomicUsize::new(usize::MAX),
             plans: Lock::default(),
@@ -133,6 +140,23 @@ impl Server {
     /// its thread. This is false if the process used SQLite before it opened its first server.
     pub fn has_engine_mutexes(&self) -> bool {
         crate::vfs::has_own_mutexes()
+    }
+
+    /// Returns the role of a client that calls itself `name` and needs no password. Returns `None`
+    /// if it must prove one. `uid` is the user id of its process, if it came by a Unix-domain
+    /// socket.
+    pub(crate) fn admit(&self, name: &str, uid: Option<u32>) -> Result<Option<Role>, SqlError> {
+        let Some(accounts) = &self.accounts else { return Ok(Some(Role::Owner)) };
+        match uid {
+            None => Ok(None),
+            Some(uid) if self.local_users.contains(&uid) => {
+                Ok(Some(accounts.role(name).unwrap_or(Role::Owner)))
+            }
+            Some(_) => {
+                let message = format!("peer authentication failed for user \"{name}\"");
+                Err(SqlError::fatal("28000", message))
+            }
+        }
     }
 
     /// Cancels the request of `user`, or its deferred statement. Returns false if it has neither.

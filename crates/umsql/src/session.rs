@@ -19,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::accounts::Role;
 use crate::auth::{Login, WRONG_PASSWORD};
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
@@ -35,9 +36,6 @@ use crate::wire::out::{Out, Status};
 pub(crate) const CHUNK: usize = 8 << 10;
 /// Output is sent when it exceeds this many bytes.
 pub(crate) const OUT_MAX: usize = 32 << 10;
-
-/// The most prepared statements, portals or settings that a session keeps.
-const KEPT_MAX: usize = 10_000;
 
 /// What a session needs after a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +71,8 @@ pub(crate) enum Tx {
 pub(crate) enum Phase {
     Startup,
     Login,
-    Proof(Box<Login>),
+    /// The role is that of the account whose password the client proves.
+    Proof(Box<Login>, Role),
     Ready,
 }
 
@@ -83,6 +82,11 @@ pub struct Session {
     pub(crate) server: Arc<Server>,
     pub(crate) user: u64,
     pub(crate) phase: Phase,
+    /// The name that the client has logged in with, or tries to.
+    pub(crate) account: Box<str>,
+    pub(crate) role: Role,
+    /// Whether only owners may log in on this connection.
+    pub(crate) owners_only: bool,
     pub(crate) input: Vec<u8>,
     /// How much of `input` is consumed.
     pub(crate) consumed: usize,
@@ -122,8 +126,6 @@ pub struct Session {
     pub(crate) has_worked: bool,
     /// What the client is told after a pause, because its login failed.
     pub(crate) refusal: Option<SqlError>,
-    /// The name that the client gave, until it has logged in.
-    pub(crate) claimed: Option<String>,
     /// Which kinds of encryption the client has asked for: bits of [`Startup::Encrypt`].
     pub(crate) asked_for: u8,
     /// What the session keeps in memory, and its account.
@@ -149,12 +151,15 @@ impl Session {
             armed: Vec::new(),
             has_worked: false,
             refusal: None,
-            claimed: None,
             asked_for: 0,
             gate_idle: Duration::ZERO,
             server,
             user,
             phase: Phase::Startup,
+            account: "".into(),
+            // Until the client has logged in.
+            role: Role::Reader,
+            owners_only: false,
             input: Vec::new(),
             consumed: 0,
             unit_end: 0,
@@ -177,11 +182,6 @@ impl Session {
             purse,
             prepared_counted: (0, 0),
         }
-    }
-
-    /// Returns true once the client has logged in. A host may allow less time before that.
-    pub fn is_logged_in(&self) -> bool {
-        matches!(self.phase, Phase::Ready)
     }
 
     /// Returns true while the session is inside a transaction.
@@ -405,23 +405,6 @@ impl Session {
         let off = ["off", "false", "no", "0"];
         let value = self.setting("synchronous_commit");
         !off.iter().any(|off| value.eq_ignore_ascii_case(off))
-    }
-
-    /// Returns an error if a session that keeps objects of the sizes `kept`, in bytes, has no room
-    /// for another of `size`. All objects of one kind together may be as large as one message.
-    pub(crate) fn check_room(
-        &self,
-        kept: impl Iterator<Item = usize>,
-        size: usize,
-        what: &str,
-    ) -> Result<()> {
-        let (count, bytes) = kept.fold((0, size), |(count, bytes), size| (count + 1, bytes + size));
-        if count < KEPT_MAX && bytes <= self.server.max_message {
-            return Ok(());
-        }
-        let max = self.server.max_message;
-        let limit = format!("this session keeps at most {KEPT_MAX} {what}, of {max} bytes in all");
-        Err(SqlError::new("53400", limit))
     }
 
     pub(crate) fn ready(&mut self) {

@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::types::{Value, ValueRef};
 
+use crate::accounts::Role;
 use crate::dialect::Statement;
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
@@ -79,6 +80,7 @@ impl Session {
         statement: &Statement,
         call: Call<'_>,
     ) -> std::result::Result<Ran, Failure> {
+        self.check_role(statement)?;
         let (rows, tag) = self.answer(statement)?;
         let Some(mut columns) = call.columns.or_else(|| columns(statement)) else {
             return Ok(Ran::Complete(tag.into()));
@@ -100,6 +102,26 @@ impl Session {
         } else {
             tag.into()
         }))
+    }
+
+    /// Returns an error unless the client is an owner. `what` completes "only owners may".
+    pub(crate) fn check_owner(&self, what: &str) -> Result<()> {
+        if self.role == Role::Owner {
+            return Ok(());
+        }
+        let name = &self.account;
+        let message = format!("permission denied for user \"{name}\": only owners may {what}");
+        Err(SqlError::new("42501", message))
+    }
+
+    /// Returns an error for a statement of this file that readers may not execute.
+    fn check_role(&self, statement: &Statement) -> Result<()> {
+        match statement {
+            Statement::Backup(_) => self.check_owner("BACKUP"),
+            Statement::Kill(_) => self.check_owner("KILL"),
+            Statement::ClearWaitStats => self.check_owner("clear statistics"),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the rows of the answer, and its tag.

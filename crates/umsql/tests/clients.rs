@@ -357,7 +357,11 @@ fn a_backup_is_a_whole_database_even_while_others_write() {
 
 #[test]
 fn a_password_is_proved_with_scram() {
-    let server = TestServer::with(|settings| settings.password = Some("pässword".into()));
+    let server = TestServer::with(|settings| {
+        let mut accounts = umsql::Accounts::new();
+        accounts.add("me", umsql::Role::Owner, "pässword").unwrap();
+        settings.accounts = Some(accounts);
+    });
     let mut client = server.config().password("pässword").connect(NoTls).unwrap();
     assert_eq!(one(&mut client, "select 1"), "1");
     let refused = server.config().password("wrong").connect(NoTls).map(|_| ());

@@ -56,6 +56,25 @@ impl StatsSocket {
             None => std::env::temp_dir().join(format!("ums-{}", own_user())),
         }
     }
+
+    /// Returns [`folder`](StatsSocket::folder), which is created if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be created, or if other users have access to it: they could put a socket of
+    /// theirs under this process's number.
+    pub fn own_folder() -> io::Result<PathBuf> {
+        let dir = StatsSocket::folder();
+        match DirBuilder::new().mode(0o700).create(&dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(at(&dir, &error)),
+            _ => {}
+        }
+        let seen = std::fs::symlink_metadata(&dir)?;
+        if !is_ours(&seen) || seen.mode() & 0o077 != 0 {
+            let text = format!("{} is not a folder that only this user can access", dir.display());
+            return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+        }
+        Ok(dir)
+    }
 }
 
 fn own_user() -> u32 {
@@ -112,7 +131,7 @@ pub(crate) fn serve(
 ) -> io::Result<Serving> {
     let (listener, path) = match at {
         StatsSocket::At(path) => (take(path)?, path.clone()),
-        StatsSocket::ByPid => by_pid(&own_folder()?)?,
+        StatsSocket::ByPid => by_pid(&StatsSocket::own_folder()?)?,
     };
     // Only the owner of the file may connect.
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
@@ -177,23 +196,6 @@ impl Drop for Serving {
             let _ = thread.join();
         }
     }
-}
-
-/// Returns the folder of the sockets that are named by process number, and creates it if needed. A
-/// folder to which other users have access is refused, because they could put a socket of theirs
-/// under this process's number.
-fn own_folder() -> io::Result<PathBuf> {
-    let dir = StatsSocket::folder();
-    match DirBuilder::new().mode(0o700).create(&dir) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(at(&dir, &error)),
-        _ => {}
-    }
-    let seen = std::fs::symlink_metadata(&dir)?;
-    if !is_ours(&seen) || seen.mode() & 0o077 != 0 {
-        let text = format!("{} is not a folder that only this user can access", dir.display());
-        return Err(io::Error::new(ErrorKind::PermissionDenied, text));
-    }
-    Ok(dir)
 }
 
 fn by_pid(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {

@@ -9,6 +9,7 @@
 //! Invariant: a name that a later version of SQLite adds is refused until it is listed here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
@@ -74,27 +75,56 @@ const READ_PRAGMAS: &str = "\
 const MODULES: &str = "\
     fts3 fts4 fts4aux fts5 fts5vocab rtree rtree_i32";
 
+/// Views of statistics that name no client and no statement. Readers may use these only. The views
+/// of a later version are refused until they are listed here.
+const READER_VIEWS: &str = "\
+    ums_context_switches ums_group_commit ums_monitor ums_page_pool ums_schedulers ums_spinlocks \
+    ums_wait_histogram ums_wait_stats";
+
+/// PRAGMAs that write although SQLite calls their statements readers.
+const OWNER_PRAGMAS: &str = "optimize wal_checkpoint";
+
+/// Functions that take a processor from all clients.
+const OWNER_FUNCTIONS: &str = "busy_loop preemptive_sleep";
+
 /// Returns whether `list` has this name. Upper case is the same as lower case.
 fn has(list: &str, name: &str) -> bool {
     list.split(' ').any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Why the authorizer of a connection refused its last statement.
+/// Why the authorizer of a connection refused its last statement, and whether it refuses what a
+/// reader may not use.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Refused(Arc<Lock<Option<SqlError>>>);
+pub(crate) struct Refused(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last: Lock<Option<SqlError>>,
+    restricted: AtomicBool,
+}
 
 impl Refused {
     /// Takes the error.
     pub(crate) fn take(&self) -> Option<SqlError> {
-        self.0.lock().take()
+        self.0.last.lock().take()
+    }
+
+    /// Refuses what a reader may not use from now on, or permits it again. The connection belongs
+    /// to the caller, so no statement is being prepared.
+    pub(super) fn set_restricted(&self, restricted: bool) {
+        self.0.restricted.store(restricted, Ordering::Relaxed);
     }
 
     /// The authorizer. A panic must not cross SQLite, and nothing here panics.
     fn decide(&self, context: AuthContext<'_>, folders: &Folders) -> Authorization {
-        match refusal(&context.action, folders) {
+        let mut error = refusal(&context.action, folders);
+        if error.is_none() && self.0.restricted.load(Ordering::Relaxed) {
+            error = for_owners(&context.action);
+        }
+        match error {
             None => Authorization::Allow,
             Some(error) => {
-                *self.0.lock() = Some(error);
+                *self.0.last.lock() = Some(error);
                 Authorization::Deny
             }
         }
@@ -133,6 +163,34 @@ fn refusal(action: &AuthAction<'_>, folders: &Folders) -> Option<SqlError> {
         }
         _ => None,
     }
+}
+
+/// Returns the error if this action is refused to readers. Writes to the database need the write
+/// gate, which refuses readers, so they are not looked for here.
+fn for_owners(action: &AuthAction<'_>) -> Option<SqlError> {
+    let denied = |what: &str| {
+        let message = format!("permission denied for {what}");
+        Some(SqlError::new("42501", message).hint("Only owners may use it."))
+    };
+    match action {
+        // VACUUM attaches a file without a name, after it has got the write gate.
+        AuthAction::Attach { filename } => denied(&format!("the file {filename}")),
+        AuthAction::Detach { .. } => denied("DETACH"),
+        AuthAction::Pragma { pragma_name: name, .. } if has(OWNER_PRAGMAS, name) => {
+            denied(&format!("PRAGMA {name}"))
+        }
+        AuthAction::Function { function_name: name } if has(OWNER_FUNCTIONS, name) => {
+            denied(&format!("function {name}"))
+        }
+        AuthAction::Read { table_name: name, .. } if is_view(name) && !has(READER_VIEWS, name) => {
+            denied(&format!("view {name}"))
+        }
+        _ => None,
+    }
+}
+
+fn is_view(name: &str) -> bool {
+    name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("ums_"))
 }
 
 fn attach(name: &str, folders: &Folders) -> Option<SqlError> {

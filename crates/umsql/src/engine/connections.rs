@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rusqlite::Connection;
+use rusqlite::{CachedStatement, Connection};
 
 use super::allowed::{self, Refused};
 use super::files::Files;
@@ -159,7 +159,8 @@ impl Engine {
         };
         db.account.begin(user);
         // From here on a failure ends the lease.
-        let mut lease = Lease { engine: Arc::clone(self), db: Some(db), pinned: false };
+        let engine = Arc::clone(self);
+        let mut lease = Lease { engine, db: Some(db), pinned: false, restricted: false };
         lease.refresh()?;
         Ok(lease)
     }
@@ -253,6 +254,8 @@ pub(crate) struct Lease {
     /// Whether the session has changed the connection. If so, the session keeps the lease, and the
     /// connection is closed afterwards.
     pub(crate) pinned: bool,
+    /// Whether a reader has it.
+    restricted: bool,
 }
 
 impl Deref for Lease {
@@ -280,6 +283,24 @@ impl Lease {
             db.schema = schema;
         }
         Ok(())
+    }
+
+    /// Restricts the connection to what a reader may use, until the lease ends.
+    pub(crate) fn restrict(&mut self) {
+        self.restricted = true;
+        self.db().refused.set_restricted(true);
+    }
+
+    /// Prepares a statement, or takes it from the connection's cache. What the authorizer decided
+    /// for an owner does not hold for a reader, so the cache keeps their statements apart.
+    pub(crate) fn prepare_cached(&self, text: &str) -> rusqlite::Result<CachedStatement<'_>> {
+        let connection = &self.db().connection;
+        if self.restricted {
+            // A text may end in a comment, which the new line ends.
+            connection.prepare_cached(&format!("{text}\n/* reader */"))
+        } else {
+            connection.prepare_cached(text)
+        }
     }
 
     /// Creates the catalogue views on this connection unless it has them.
@@ -320,6 +341,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
+        db.refused.set_restricted(false);
         let clean =
             db.connection.is_autocommit() || db.connection.execute_batch("ROLLBACK").is_ok();
         db.account.end();

@@ -29,6 +29,11 @@ pub trait Conn {
     /// Returns this connection's user number.
     fn user(&self) -> u64;
 
+    /// Returns the user id of the client's process, if the connection came by a Unix-domain socket.
+    fn peer_uid(&self) -> Option<u32> {
+        None
+    }
+
     /// Reads the bytes that have arrived, without waiting.
     ///
     /// # Errors

@@ -100,6 +100,15 @@ impl<'a> Connection<'a> {
         self.client.peer
     }
 
+    /// Returns the user id of the process that made this connection, as the system reports it
+    /// (`SO_PEERCRED`). Returns `None` if the listener is not a Unix-domain socket.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn peer_uid(&self) -> io::Result<Option<u32>> {
+        self.client.stream.peer_uid()
+    }
+
     /// Reads available input without waiting; returns 0 if the peer has closed the connection.
     ///
     /// # Errors

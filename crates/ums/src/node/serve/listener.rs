@@ -138,6 +138,17 @@ impl Stream {
         }
     }
 
+    /// Returns the user id of the process at the other end; `None` for TCP.
+    pub(super) fn peer_uid(&self) -> io::Result<Option<u32>> {
+        match self {
+            Stream::Tcp(_) => Ok(None),
+            Stream::Unix(stream) => {
+                let peer = rustix::net::sockopt::socket_peercred(stream)?;
+                Ok(Some(peer.uid.as_raw()))
+            }
+        }
+    }
+
     pub(super) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => { stream }.read(buf),
