@@ -15,12 +15,12 @@ use std::sync::MutexGuard;
 use std::sync::atomic as plain;
 use std::sync::atomic::Ordering;
 
+#[cfg(debug_assertions)]
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
 use crate::os::asleep::Asleep;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::atomic_ref::AtomicRef;
-#[cfg(debug_assertions)]
 use crate::os::counted::AtomicU16;
 use crate::os::driver::Waker;
 use crate::os::event::ThreadEvent;
