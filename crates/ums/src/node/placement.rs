@@ -14,15 +14,15 @@
 //! is the less loaded of two that are chosen at random: to read all loads would fetch a cache line
 //! of each scheduler for each request. With two choices instead of one, the largest load exceeds
 //! the mean by the logarithm of a logarithm of the number of schedulers (Azar, Broder, Karlin and
-//! Upfal: Balanced allocations, 1999). The fewest users are always exact, because a user keeps its
-//! scheduler for life then, and is placed once.
+//! Upfal: Balanced allocations, 1999). The look at all is always made for a new user that keeps its
+//! scheduler for life (`Classic`, `AlwaysPreferred`), because it is placed once.
 //!
 //! This file reads loads and counts. It does not move anything itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::os::limits::{HINT_SLACK_PERCENT, LOOKS_MAX};
+use crate::os::limits::{DRAWS_MAX, HINT_SLACK_PERCENT, LOOKS_MAX};
 use crate::os::random;
 use crate::scheduler::Scheduler;
 
@@ -54,6 +54,7 @@ impl Placement {
         let users = |s: &Scheduler| s.users.load(Ordering::Relaxed);
         match self {
             Placement::Classic => least_of_all(schedulers, users),
+            Placement::AlwaysPreferred => least_of_all(schedulers, |s| (s.load(), users(s))),
             _ => least(schedulers, |s| (s.load(), users(s))),
         }
     }
@@ -82,22 +83,23 @@ fn least<K: Ord>(schedulers: &[Arc<Scheduler>], key: impl Fn(&Scheduler) -> K) -
     if schedulers.len() <= LOOKS_MAX {
         return least_of_all(schedulers, key);
     }
-    let one = online_from(schedulers, random::below(schedulers.len()));
-    // Any other, with equal chances.
-    let other = one + 1 + random::below(schedulers.len() - 1);
-    let other = online_from(schedulers, other % schedulers.len());
-    if key(&schedulers[other]) < key(&schedulers[one]) { other } else { one }
+    let two = draw(schedulers, None).and_then(|one| Some((one, draw(schedulers, Some(one))?)));
+    match two {
+        Some((one, other)) if key(&schedulers[other]) < key(&schedulers[one]) => other,
+        Some((one, _)) => one,
+        None => least_of_all(schedulers, key),
+    }
+}
+
+/// Returns an online scheduler other than `not`, each with the same chance. Returns None after some
+/// draws of others: then most schedulers are offline.
+fn draw(schedulers: &[Arc<Scheduler>], not: Option<usize>) -> Option<usize> {
+    let is_good = |at: &usize| Some(*at) != not && schedulers[*at].online.load(Ordering::Relaxed);
+    (0..DRAWS_MAX).map(|_| random::below(schedulers.len())).find(is_good)
 }
 
 /// Returns the first online scheduler with the smallest key, so ties are deterministic.
 fn least_of_all<K: Ord>(schedulers: &[Arc<Scheduler>], key: impl Fn(&Scheduler) -> K) -> usize {
     let online = schedulers.iter().enumerate().filter(|(_, s)| s.online.load(Ordering::Relaxed));
     online.min_by_key(|(_, s)| key(s)).map_or(0, |(at, _)| at)
-}
-
-/// Returns the first online scheduler from this number on.
-fn online_from(schedulers: &[Arc<Scheduler>], start: usize) -> usize {
-    let mut numbers = (start..schedulers.len()).chain(0..start);
-    let is_online = |at: &usize| schedulers[*at].online.load(Ordering::Relaxed);
-    numbers.find(is_online).unwrap_or(start)
 }

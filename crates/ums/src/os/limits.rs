@@ -63,6 +63,10 @@ pub const HINT_SLACK_PERCENT: usize = 20;
 /// a placement looks at two that are chosen at random, and a steal at so many.
 pub const LOOKS_MAX: usize = 8;
 
+/// How often a placement draws a scheduler before it looks at all of them, because those that it
+/// has drawn are offline.
+pub const DRAWS_MAX: usize = 4;
+
 /// How long a scheduler may make no progress before it creates workers beyond its soft limit: 10
 /// ms.
 pub const STANDSTILL_NS: u64 = 10_000_000;

@@ -45,8 +45,14 @@ impl Scheduler {
         }
         // One fence, in `wake`, stands between the push above and three loads: of the flag of this
         // scheduler, of its bit in the work mask, and of the idle mask (os/asleep).
-        if !self.inbox.wake() && self.options.steal && !bound {
-            self.peers.offer_after_inbox(self.index);
+        let woken = self.inbox.wake();
+        if self.options.steal && !bound {
+            // A peer that is about to sleep may take the request before the woken scheduler runs.
+            if woken {
+                self.peers.post(self.index)
+            } else {
+                self.peers.offer_after_inbox(self.index)
+            }
         }
         Ok(())
     }

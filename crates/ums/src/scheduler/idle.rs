@@ -209,8 +209,15 @@ impl Scheduler {
     /// caller has announced that this scheduler is idle, so this is also the look that must follow
     /// the announcement.
     fn steal(&self) -> bool {
+        if !self.peers.has_others() {
+            return false;
+        }
         let Some(request) = self.peers.steal(self) else {
-            self.peers_unnotified.set(PeersUnnotified::Nothing);
+            // That was a look at the others' queues. Peers need not know of this one's if it is
+            // empty.
+            let mine =
+                if self.queue.is_empty() { PeersUnnotified::Nothing } else { PeersUnnotified::Own };
+            self.peers_unnotified.set(mine);
             return false;
         };
         // There may be more requests, and this scheduler takes none before it has run this one.

@@ -34,7 +34,7 @@ impl Clients {
     fn one_more(&self) {
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
         let third = self.users.len() as u64 * REQUESTS / 3;
-        if ended % third == 0 && ended < 3 * third {
+        if ended.is_multiple_of(third) && ended < 3 * third {
             let of = |counts: LineCounts| [counts.changes, counts.taken, counts.fetched];
             let now = of(ums::sim::line_counts());
             let then = &self.counts[(ended / third - 1) as usize];
@@ -123,13 +123,20 @@ fn a_request_costs_the_same_at_8_and_at_256_schedulers() {
     }
 }
 
-/// Returns how many of these users prefer each scheduler, in a node without load.
-fn users_of(schedulers: usize, count: usize, placement: Placement, seed: u64) -> Vec<u64> {
+/// Returns how many of these users prefer each scheduler, in a node without load whose first
+/// schedulers are offline.
+fn users_of(
+    (schedulers, offline): (usize, usize),
+    count: usize,
+    placement: Placement,
+    seed: u64,
+) -> Vec<u64> {
     let found: Arc<[AtomicU64]> = (0..schedulers).map(|_| AtomicU64::new(0)).collect();
     let theirs = Arc::clone(&found);
     let ended = ums::sim::run(seed, Faults::default(), move || {
         let builder = Node::builder().schedulers(schedulers).max_workers(schedulers);
         let node = builder.placement(placement).build().unwrap();
+        (0..offline).for_each(|at| assert!(node.set_online(at, false)));
         let users: Vec<_> = (0..count).map(|_| node.user()).collect();
         for user in &users {
             theirs[user.scheduler()].fetch_add(1, Ordering::Relaxed);
@@ -144,9 +151,19 @@ fn users_of(schedulers: usize, count: usize, placement: Placement, seed: u64) ->
 #[test]
 fn two_choices_spread_users_nearly_evenly_over_a_large_node_b4() {
     for seed in 0..4 {
-        let spread = users_of(64, 640, Placement::Hinted, seed);
+        let spread = users_of((64, 0), 640, Placement::Hinted, seed);
         assert!(spread.iter().all(|users| (6..=13).contains(users)), "{seed}: {spread:?}");
     }
-    assert_eq!(users_of(64, 640, Placement::Classic, 0), [10; 64], "the fewest users, exactly");
-    assert_eq!(users_of(8, 80, Placement::Hinted, 0), [10; 8], "the least loaded, exactly");
+    // No online scheduler gets those that a draw would have given to its offline neighbours.
+    for seed in 0..4 {
+        let spread = users_of((64, 32), 640, Placement::Hinted, seed);
+        assert_eq!(spread[..32], [0; 32]);
+        assert!(spread[32..].iter().all(|users| (15..=24).contains(users)), "{seed}: {spread:?}");
+    }
+    assert_eq!(
+        users_of((64, 0), 640, Placement::Classic, 0),
+        [10; 64],
+        "the fewest users, exactly"
+    );
+    assert_eq!(users_of((8, 0), 80, Placement::Hinted, 0), [10; 8], "the least loaded, exactly");
 }

@@ -38,9 +38,8 @@ pub(super) fn open_file(
         log: has(ffi::SQLITE_OPEN_WAL),
         direct: has(ffi::SQLITE_OPEN_MAIN_DB),
     };
-    let named = path.is_some();
-    let path = path.unwrap_or_else(|| temporary_path(vfs));
-    let (kind, opened) = if has(ffi::SQLITE_OPEN_MAIN_DB) && named {
+    let Some(path) = path else { return temporary_file(vfs, how) };
+    let (kind, opened) = if has(ffi::SQLITE_OPEN_MAIN_DB) {
         let seat = vfs.databases.open(&vfs.disk, &path, how)?;
         let main = Arc::clone(&seat.database.main);
         (FileRole::Main(seat), main)
@@ -48,11 +47,7 @@ pub(super) fn open_file(
         let log = seat.database.open_log(&vfs.disk, &path, how)?;
         (FileRole::Log(seat), log)
     } else {
-        let opened = Arc::new(Opened::open(&vfs.disk, &path, how)?);
-        match named {
-            true => (FileRole::Other, opened),
-            false => (FileRole::Temporary(memory::present(), Cell::new(0)), opened),
-        }
+        (FileRole::Other, Arc::new(Opened::open(&vfs.disk, &path, how)?))
     };
     if has(ffi::SQLITE_OPEN_DELETEONCLOSE) {
         vfs.disk.delete(&path)?;
@@ -66,13 +61,26 @@ fn without_suffix(log: &Path) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(name.strip_suffix(b"-wal").unwrap_or(name)))
 }
 
-fn temporary_path(vfs: &Vfs) -> PathBuf {
+/// Creates a file that has no name any more.
+fn temporary_file(vfs: &'static Vfs, how: How) -> io::Result<OpenFile> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // Another server of this process may have set it, and its folder may be gone.
-    let folder = vfs.temporary.lock().clone().filter(|folder| folder.is_dir());
-    let folder = folder.unwrap_or_else(std::env::temp_dir);
-    folder.join(format!("ums-temporary-{}-{number}", std::process::id()))
+    let name = format!("ums-temporary-{}-{number}", std::process::id());
+    let create = |folder: PathBuf| -> io::Result<Opened> {
+        let path = folder.join(&name);
+        let opened = Opened::open(&vfs.disk, &path, how)?;
+        vfs.disk.delete(&path)?;
+        Ok(opened)
+    };
+    let folder = vfs.temporary.lock().clone();
+    let opened = match folder.map(create) {
+        // Another server of this process may have set the folder, which is gone since.
+        None => create(std::env::temp_dir()),
+        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => create(std::env::temp_dir()),
+        Some(opened) => opened,
+    }?;
+    let role = FileRole::Temporary(memory::present(), Cell::new(0));
+    Ok(OpenFile::new(role, Arc::new(opened)))
 }
 
 /// Removes a file's name. With `sync_dir`, the removal is durable on return.

@@ -148,6 +148,13 @@ impl Peers {
         self.wake(self.idle.take_other_after_wake(index));
     }
 
+    /// E3: posts the queue of `index`, for a request whose scheduler the caller has woken. That
+    /// has fenced (E2).
+    #[inline]
+    pub fn post(&self, index: usize) {
+        self.work.post(index);
+    }
+
     /// E2 and E4: wakes one idle scheduler other than `index`, if there is one, for a request that
     /// waits in a posted queue.
     pub fn wake_one(&self, index: usize) {
