@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a client may take for each step before its connection is closed.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// The time from the connection to the end of the login.
+    /// The time from the connection to the end of the login; zero means no limit.
     pub login: Duration,
     /// The time to send or receive the next bytes in the middle of a request; `None` means no
     /// limit.
@@ -98,7 +98,9 @@ impl Served {
     fn before_login(&self) -> Next {
         let limit = if self.session.has_failed() { REFUSAL_PAUSE } else { self.patience.login };
         let left = limit.saturating_sub(self.begun.elapsed());
-        if left.is_zero() && !self.session.has_failed() {
+        if limit.is_zero() {
+            Next::Wait
+        } else if left.is_zero() && !self.session.has_failed() {
             Next::Close
         } else {
             Next::WaitAtMost(left)

@@ -160,11 +160,24 @@ impl Account {
 
     fn discharge(&self, bytes: usize) {
         let now = self.bytes.fetch_sub(bytes, Relaxed) - bytes;
-        let keeps = now.next_multiple_of(PIECE) + PIECE;
-        let reserved = self.reserved.load(Relaxed);
-        if reserved > keeps {
-            self.reserved.fetch_sub(reserved - keeps, Relaxed);
-            BUDGET.taken.fetch_sub(reserved - keeps, Relaxed);
+        self.keep_reserved(now.next_multiple_of(PIECE) + PIECE);
+    }
+
+    /// Ends the use of the account, which keeps only what covers its bytes.
+    fn give_back(&self) {
+        self.user.store(0, Relaxed);
+        self.keep_reserved(self.bytes.load(Relaxed).next_multiple_of(PIECE));
+        self.in_use.store(false, Relaxed);
+    }
+
+    /// Gives what is reserved beyond this back to the budget.
+    fn keep_reserved(&self, bytes: usize) {
+        if self.reserved.load(Relaxed) > bytes
+            && let Ok(before) = self
+                .reserved
+                .fetch_update(Relaxed, Relaxed, |reserved| (reserved > bytes).then_some(bytes))
+        {
+            BUDGET.taken.fetch_sub(before - bytes, Relaxed);
         }
     }
 }
@@ -281,8 +294,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.account().user.store(0, Relaxed);
-        self.account().in_use.store(false, Relaxed);
+        self.account().give_back();
     }
 }
 
@@ -459,6 +471,22 @@ mod tests {
         assert!(account.reserved.load(Relaxed) <= before + 2 * PIECE);
         assert!(account.charge(10 << 20));
         account.discharge(10 << 20);
+    }
+
+    #[test]
+    fn an_account_that_is_given_back_keeps_nothing_of_the_budget() {
+        let account = Account::new();
+        account.limit.store(10 << 20, Relaxed);
+        assert!(account.charge(300 << 10));
+        account.discharge(300 << 10);
+        assert_eq!(account.reserved.load(Relaxed), PIECE, "the next statement soon needs it");
+        account.give_back();
+        assert_eq!(account.reserved.load(Relaxed), 0);
+        assert!(account.charge(PIECE + 1));
+        account.give_back();
+        assert_eq!(account.reserved.load(Relaxed), 2 * PIECE, "of what is in use");
+        account.discharge(PIECE + 1);
+        account.give_back();
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Session {
         let outcome = run(self);
         if !self.armed.is_empty() && !matches!(outcome, Err(Failure::Later)) {
             self.disarm_all();
-            let cancelled = |error: &SqlError| error.code == "57014" || error.code == "40001";
+            let cancelled = |error: &SqlError| matches!(error.code, "57014" | "40001" | "53200");
             if !matches!(&outcome, Err(Failure::Sql(error)) if cancelled(error)) {
                 // The clock was a moment too late.
                 self.server.keys.take_cause(self.user);

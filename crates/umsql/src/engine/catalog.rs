@@ -8,12 +8,12 @@
 
 /// Creates all views.
 pub(super) const VIEWS: &str = r#"
-CREATE TEMP VIEW pg_namespace AS
+CREATE TEMP VIEW IF NOT EXISTS pg_namespace AS
   SELECT CAST(2200 AS INTEGER) AS oid, 'public' AS nspname, 10 AS nspowner, NULL AS nspacl
   UNION ALL SELECT CAST(11 AS INTEGER), 'pg_catalog', 10, NULL
   UNION ALL SELECT CAST(13000 AS INTEGER), 'information_schema', 10, NULL;
 
-CREATE TEMP VIEW pg_class AS
+CREATE TEMP VIEW IF NOT EXISTS pg_class AS
   SELECT CAST(s.rowid + 16384 AS INTEGER) AS oid, s.name AS relname, 2200 AS relnamespace,
     10 AS relowner, 2 AS relam,
     CASE s.type WHEN 'table' THEN 'r' WHEN 'index' THEN 'i' ELSE 'v' END AS relkind,
@@ -27,7 +27,7 @@ CREATE TEMP VIEW pg_class AS
   FROM main.sqlite_schema s
   WHERE s.type IN ('table', 'index', 'view') AND s.name NOT LIKE 'sqlite~_%' ESCAPE '~';
 
-CREATE TEMP VIEW pg_attribute AS
+CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
   SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname, ums_type_oid(p.type) AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
     p.dflt_value IS NOT NULL AS atthasdef, 0 AS attisdropped, 0 AS attcollation, '' AS attidentity,
@@ -40,13 +40,13 @@ CREATE TEMP VIEW pg_attribute AS
     -1, NULL, NULL, NULL, 0
   FROM pg_class c JOIN pragma_index_info(c.relname) p WHERE c.relkind = 'i';
 
-CREATE TEMP VIEW pg_attrdef AS
+CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
   SELECT c.oid * 1000 + p.cid AS oid, CAST(c.oid AS INTEGER) AS adrelid,
     CAST(p.cid + 1 AS INTEGER) AS adnum, p.dflt_value AS adbin
   FROM pg_class c JOIN pragma_table_info(c.relname) p
   WHERE c.relkind = 'r' AND p.dflt_value IS NOT NULL;
 
-CREATE TEMP VIEW pg_index AS
+CREATE TEMP VIEW IF NOT EXISTS pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,
     l."unique" AS indisunique,
     l.origin = 'pk' OR i.relname = t.relname || '_pkey' AS indisprimary, 0 AS indisclustered,
@@ -60,7 +60,7 @@ CREATE TEMP VIEW pg_index AS
   FROM pg_class t JOIN pragma_index_list(t.relname) l JOIN pg_class i ON i.relname = l.name
   WHERE t.relkind = 'r' AND i.relkind = 'i';
 
-CREATE TEMP VIEW pg_type AS
+CREATE TEMP VIEW IF NOT EXISTS pg_type AS
   SELECT CAST(column1 AS INTEGER) AS oid, column2 AS typname, 11 AS typnamespace,
     column3 AS typlen, 'b' AS typtype, column4 AS typcategory, 0 AS typelem, 0 AS typrelid,
     0 AS typarray, 0 AS typbasetype, -1 AS typtypmod, 0 AS typcollation, 10 AS typowner,
@@ -74,45 +74,49 @@ CREATE TEMP VIEW pg_type AS
     (1114, 'timestamp', 8, 'D'), (1184, 'timestamptz', 8, 'D'), (1700, 'numeric', -1, 'N'),
     (2278, 'void', 4, 'P'), (2950, 'uuid', 16, 'U'), (3802, 'jsonb', -1, 'U'));
 
-CREATE TEMP VIEW pg_database AS
+CREATE TEMP VIEW IF NOT EXISTS pg_database AS
   SELECT 5 AS oid, 'ums' AS datname, 10 AS datdba, 6 AS encoding, 'C' AS datcollate,
     'C' AS datctype, NULL AS daticulocale, 'c' AS datlocprovider, NULL AS datacl,
     1 AS datallowconn, 0 AS datistemplate, -1 AS datconnlimit, 1663 AS dattablespace;
 
-CREATE TEMP VIEW pg_roles AS
+CREATE TEMP VIEW IF NOT EXISTS pg_roles AS
   SELECT 10 AS oid, 'ums' AS rolname, 1 AS rolsuper, 1 AS rolinherit, 1 AS rolcreaterole,
     1 AS rolcreatedb, 1 AS rolcanlogin, -1 AS rolconnlimit, NULL AS rolvaliduntil,
     0 AS rolreplication, 0 AS rolbypassrls;
-CREATE TEMP VIEW pg_user AS SELECT rolname AS usename, oid AS usesysid, 1 AS usesuper FROM pg_roles;
+CREATE TEMP VIEW IF NOT EXISTS pg_user AS
+  SELECT rolname AS usename, oid AS usesysid, 1 AS usesuper FROM pg_roles;
 
-CREATE TEMP VIEW pg_am AS SELECT 2 AS oid, 'heap' AS amname, 't' AS amtype;
-CREATE TEMP VIEW pg_tablespace AS SELECT 1663 AS oid, 'pg_default' AS spcname;
-CREATE TEMP VIEW pg_settings AS SELECT 'server_version' AS name, '15.0' AS setting WHERE 1;
-CREATE TEMP VIEW pg_description AS SELECT 0 AS objoid, 0 AS classoid, 0 AS objsubid,
+CREATE TEMP VIEW IF NOT EXISTS pg_am AS SELECT 2 AS oid, 'heap' AS amname, 't' AS amtype;
+CREATE TEMP VIEW IF NOT EXISTS pg_tablespace AS SELECT 1663 AS oid, 'pg_default' AS spcname;
+CREATE TEMP VIEW IF NOT EXISTS pg_settings AS
+  SELECT 'server_version' AS name, '15.0' AS setting WHERE 1;
+CREATE TEMP VIEW IF NOT EXISTS pg_description AS SELECT 0 AS objoid, 0 AS classoid, 0 AS objsubid,
   '' AS description WHERE 0;
-CREATE TEMP VIEW pg_collation AS SELECT 0 AS oid, '' AS collname, 0 AS collnamespace WHERE 0;
-CREATE TEMP VIEW pg_enum AS SELECT 0 AS oid, 0 AS enumtypid, '' AS enumlabel,
+CREATE TEMP VIEW IF NOT EXISTS pg_collation AS
+  SELECT 0 AS oid, '' AS collname, 0 AS collnamespace WHERE 0;
+CREATE TEMP VIEW IF NOT EXISTS pg_enum AS SELECT 0 AS oid, 0 AS enumtypid, '' AS enumlabel,
   0 AS enumsortorder WHERE 0;
-CREATE TEMP VIEW pg_range AS SELECT 0 AS rngtypid, 0 AS rngsubtype WHERE 0;
-CREATE TEMP VIEW pg_extension AS SELECT 0 AS oid, '' AS extname, '' AS extversion WHERE 0;
-CREATE TEMP VIEW pg_auth_members AS SELECT 0 AS roleid, 0 AS member WHERE 0;
-CREATE TEMP VIEW pg_constraint AS
+CREATE TEMP VIEW IF NOT EXISTS pg_range AS SELECT 0 AS rngtypid, 0 AS rngsubtype WHERE 0;
+CREATE TEMP VIEW IF NOT EXISTS pg_extension AS
+  SELECT 0 AS oid, '' AS extname, '' AS extversion WHERE 0;
+CREATE TEMP VIEW IF NOT EXISTS pg_auth_members AS SELECT 0 AS roleid, 0 AS member WHERE 0;
+CREATE TEMP VIEW IF NOT EXISTS pg_constraint AS
   SELECT 0 AS oid, '' AS conname, 0 AS conrelid, 0 AS conindid, 0 AS confrelid, '' AS contype,
     0 AS conparentid, 0 AS condeferrable, 0 AS condeferred WHERE 0;
 
-CREATE TEMP VIEW pg_tables AS
+CREATE TEMP VIEW IF NOT EXISTS pg_tables AS
   SELECT 'public' AS schemaname, relname AS tablename, 'ums' AS tableowner, NULL AS tablespace,
     relhasindex AS hasindexes FROM pg_class WHERE relkind = 'r';
-CREATE TEMP VIEW pg_indexes AS
+CREATE TEMP VIEW IF NOT EXISTS pg_indexes AS
   SELECT 'public' AS schemaname, tbl_name AS tablename, name AS indexname, NULL AS tablespace,
     sql AS indexdef
   FROM main.sqlite_schema WHERE type = 'index';
 
-CREATE TEMP VIEW information_schema_tables AS
+CREATE TEMP VIEW IF NOT EXISTS information_schema_tables AS
   SELECT 'ums' AS table_catalog, 'public' AS table_schema, relname AS table_name,
     CASE relkind WHEN 'r' THEN 'BASE TABLE' ELSE 'VIEW' END AS table_type
   FROM pg_class WHERE relkind IN ('r', 'v');
-CREATE TEMP VIEW information_schema_columns AS
+CREATE TEMP VIEW IF NOT EXISTS information_schema_columns AS
   SELECT 'ums' AS table_catalog, 'public' AS table_schema, c.relname AS table_name,
     a.attname AS column_name,
     a.attnum AS ordinal_position, format_type(a.atttypid, -1) AS data_type,

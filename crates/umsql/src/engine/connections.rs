@@ -308,7 +308,8 @@ impl Lease {
         let db = self.db.as_mut().expect("a lease has its connection until it is dropped");
         if !db.catalog {
             db.connection.execute_batch(catalog::VIEWS)?;
-            db.catalog = true;
+            // In a transaction that is rolled back, the views go with it.
+            db.catalog = db.connection.is_autocommit();
         }
         Ok(())
     }

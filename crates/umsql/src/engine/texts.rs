@@ -105,6 +105,7 @@ fn bytes<'a>(value: ValueRef<'a>) -> Result<Option<Cow<'a, [u8]>>> {
             }
             Ok(Some(Cow::Borrowed(bytes)))
         }
+        ValueRef::Real(real) => Ok(Some(Cow::Owned(real_text(real).into_bytes()))),
         number => Ok(Some(Cow::Owned(types::to_text(number).into_bytes()))),
     }
 }
@@ -115,10 +116,41 @@ fn room(bytes: usize) -> Result<Room> {
     Room::take(bytes).ok_or_else(none)
 }
 
-fn text(bytes: Vec<u8>) -> Value {
-    let text = String::from_utf8(bytes);
-    Value::Text(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into()))
+/// Spells a number as SQLite does: 1.0, 1.0e+17, Inf. It has 15 digits if they say the number
+/// exactly, and otherwise 17.
+fn real_text(real: f64) -> String {
+    if !real.is_finite() {
+        return if real > 0.0 { "Inf".into() } else { "-Inf".into() };
+    }
+    let mut rounded = format!("{:.14e}", real.abs());
+    if rounded.parse() != Ok(real.abs()) {
+        rounded = format!("{:.16e}", real.abs());
+    }
+    let (digits, exponent) = rounded.split_once('e').expect("that format has an exponent");
+    let exponent: i32 = exponent.parse().expect("its exponent is a number");
+    let digits = digits.replace('.', "");
+    let digits = digits.trim_end_matches('0');
+    let sign = if real < 0.0 { "-" } else { "" };
+    let or_zero = |digits: &str| if digits.is_empty() { "0".into() } else { digits.to_owned() };
+    if !(-4..17).contains(&exponent) {
+        let (first, rest) = digits.split_at(1);
+        let direction = if exponent < 0 { '-' } else { '+' };
+        return format!("{sign}{first}.{}e{direction}{:02}", or_zero(rest), exponent.abs());
+    }
+    if exponent < 0 {
+        return format!("{sign}0.{}{digits}", "0".repeat((-exponent - 1) as usize));
+    }
+    let whole = exponent as usize + 1;
+    let digits = format!("{digits:0<whole$}");
+    format!("{sign}{}.{}", &digits[..whole], or_zero(&digits[whole..]))
 }
+
+/// Returns a text as a result. Bytes that are no text are refused, so that none is changed.
+fn text(bytes: Vec<u8>) -> Result<Value> {
+    String::from_utf8(bytes).map(Value::Text).map_err(|_| failed(NO_TEXT))
+}
+
+const NO_TEXT: &str = "the argument is no text in UTF-8: this function takes no other bytes";
 
 /// Returns how many characters there are: bytes that do not continue one.
 fn chars(bytes: &[u8]) -> i64 {
@@ -148,7 +180,7 @@ fn replace(context: &Context<'_>, max: usize) -> Result<Value> {
     let arguments = [bytes(context.get_raw(0))?, bytes(context.get_raw(1))?];
     let [Some(whole), Some(part)] = arguments else { return Ok(Value::Null) };
     if part.is_empty() {
-        return Ok(text(whole.into_owned()));
+        return text(whole.into_owned());
     }
     let Some(new) = bytes(context.get_raw(2))? else { return Ok(Value::Null) };
     let mut steps = Steps::default();
@@ -172,21 +204,22 @@ fn replace(context: &Context<'_>, max: usize) -> Result<Value> {
         at = found + part.len();
     }
     result.extend_from_slice(&whole[at..]);
-    Ok(text(result))
+    text(result)
 }
 
 fn trim(context: &Context<'_>, (left, right): (bool, bool)) -> Result<Value> {
     let Some(whole) = bytes(context.get_raw(0))? else { return Ok(Value::Null) };
     let set = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b" ")) };
     let Some(set) = set else { return Ok(Value::Null) };
-    let (whole, set) = (String::from_utf8_lossy(&whole), String::from_utf8_lossy(&set));
+    let whole = str::from_utf8(&whole).map_err(|_| failed(NO_TEXT))?;
+    let set = String::from_utf8_lossy(&set);
     let ascii: [bool; 128] = std::array::from_fn(|code| set.as_bytes().contains(&(code as u8)));
     let others: BTreeSet<char> = set.chars().filter(|char| !char.is_ascii()).collect();
     let goes = |char: char| match ascii.get(char as usize) {
         Some(listed) => *listed,
         None => others.contains(&char),
     };
-    let mut rest: &str = &whole;
+    let mut rest: &str = whole;
     if left {
         rest = rest.trim_start_matches(goes);
     }
@@ -444,9 +477,38 @@ mod tests {
         }
     }
 
-    const TEXTS: [&str; 14] = [
-        "NULL", "''", "'a'", "'abcabc'", "'äöü'", "'a%b_c'", "12", "1.5", "x'61'", "x'6162'",
-        "'[a-c]'", "' ab '", "'-'", "'a]b'",
+    const TEXTS: [&str; 31] = [
+        "NULL",
+        "''",
+        "'a'",
+        "'abcabc'",
+        "'äöü'",
+        "'a%b_c'",
+        "12",
+        "1.5",
+        "x'61'",
+        "x'6162'",
+        "1.0",
+        "-0.0",
+        "1e20",
+        "-1e15",
+        "1e14",
+        "123456789012345.6",
+        "0.1+0.2",
+        "0.1",
+        "1e16",
+        "1e17",
+        "12345678901234567.0",
+        "1e400",
+        "-1e400",
+        "0.0001",
+        "0.00001",
+        "-2.5e-10",
+        "100.0",
+        "'[a-c]'",
+        "' ab '",
+        "'-'",
+        "'a]b'",
     ];
 
     #[test]
