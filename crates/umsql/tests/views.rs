@@ -47,6 +47,20 @@ fn every_view_can_be_selected_from() {
 }
 
 #[test]
+fn the_catalogue_outlives_a_transaction_that_is_rolled_back() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let classes = "select count(*) from pg_class";
+    for sql in ["begin", classes, "rollback", classes, "begin", classes, classes, "rollback"] {
+        rows(&mut client, sql);
+    }
+    rows(&mut client, &format!("begin; {classes}; rollback"));
+    // The pooled connection serves the next client.
+    drop(client);
+    rows(&mut server.client(), classes);
+}
+
+#[test]
 fn waits_are_counted_by_user_and_can_be_cleared() {
     let server = TestServer::start();
     let mut client = server.client();
