@@ -47,7 +47,7 @@ pub enum Flow {
     /// Nothing, until the closure of [`Conn::resume`] is called: the statement waits for the write
     /// gate without a worker.
     Later,
-    /// A pause, after which the host calls [`Session::refuse`] and closes the connection: the login
+    /// A pause, after which the host calls `refuse` and closes the connection: the login
     /// has failed.
     Refuse,
     /// The end of the connection: the host must close it.
