@@ -14,7 +14,7 @@ import wire
 ACCOUNTS = 100
 START = 1000
 
-# What a statement may be answered with that harms nobody: a cancel, a conflict, an end of the connection by the server.
+# Classes of SQLSTATE that a session beside a fault may get: a cancellation, a conflict, a limit, the end of its connection.
 EXPECTED = ("57", "40", "53", "55", "08")
 
 

@@ -1,5 +1,5 @@
-//! Who may connect to `ums serve`: its options, the files with passwords, and the command that is
-//! printed at the start.
+//! Access to `ums serve`: the options that grant it, the files with passwords, and the psql
+//! commands that the server prints at its start.
 //!
 //! By default clients on the Unix-domain socket are known by their user id, and clients on the port
 //! prove a password that the server made when it first started. It is in a file beside the database
@@ -46,7 +46,7 @@ pub struct AccessArgs {
     allow_remote: bool,
 }
 
-/// Who may connect.
+/// The clients that the server admits.
 pub struct Access {
     /// `None` if no password is asked for.
     pub accounts: Option<Accounts>,

@@ -30,9 +30,11 @@
 //! another waker, which has to fence and to read the flags after it: that one sees the sleeper's
 //! flag, and whichever sleeper it wakes looks into the same place. If the mark was missing between
 //! L1 and L4, the thread that looks takes what is there, and wakes a sleeper if there is more: the
-//! caller of `has` must do that (scheduler/peers).
+//! caller of `has` must do that (scheduler/peers). P1 may also find a mark that a thread has set
+//! again (L4) although another then took what was there. W3 sees the sleeper's flag then, too, if
+//! all threads see a store at the same time, as on x86-64 and ARMv8.
 //!
-//! What this file does not do: it wakes nobody, and knows nothing of what is in a place.
+//! What this file does not do: it wakes no thread, and does not know what is in a place.
 
 use std::sync::atomic::Ordering;
 
