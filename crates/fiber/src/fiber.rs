@@ -24,11 +24,11 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::stack::{self, HEADER, Stack};
+use crate::stack::{self, FIBER_ROOM, Name, Stack};
 use crate::sys::LastWords;
 use crate::sys::Told;
 
@@ -79,7 +79,7 @@ impl RefUnwindSafe for Suspender {}
 
 impl Fiber {
     /// Returns a fiber that will run `f` on `stack` when it is first resumed. `name` appears in the
-    /// message about a stack overflow (the first 63 bytes of it).
+    /// message about a stack overflow (the first 58 bytes of its text).
     ///
     /// `f` must catch its own panics: a panic that leaves `f` prints a message and aborts the
     /// process.
@@ -88,19 +88,63 @@ impl Fiber {
     ///
     /// If `f` itself takes more than a quarter of the stack.
     #[inline]
-    pub fn new<F>(mut stack: Stack, name: &str, f: F) -> Fiber
+    pub fn new<'a, F>(mut stack: Stack, name: impl Into<Name<'a>>, f: F) -> Fiber
     where
         F: FnOnce(Suspender) + 'static,
     {
         // The closure is written to the stack from outside, where no guard would catch an overflow.
         assert!(size_of::<F>() + align_of::<F>() <= stack.size() / 4, "box this large closure");
-        stack.set_name(name);
+        stack.set_name(name.into());
         let header = stack.header();
         let inner = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             fiber_root(Suspender { yielder: NonNull::from(yielder) }, f, header);
         });
         let (inner, told) = (ManuallyDrop::new(inner), ManuallyDrop::new(Told::new()));
         Fiber { inner, told, pinned_to_thread: PhantomData }
+    }
+
+    /// Returns a fiber as [`new`](Fiber::new) does, in the header of its own stack: there it costs
+    /// no memory, and a switch finds it in the page of its frames. The caller resumes it there, and
+    /// takes it out with [`take_from_stack`](Fiber::take_from_stack). Otherwise it is leaked.
+    ///
+    /// ```
+    /// use fiber::{Fiber, Resume, StackConfig, StackPool};
+    /// let mut pool = StackPool::new(StackConfig::default());
+    /// let fiber = Fiber::on_its_stack(pool.take()?, "worker 1", |_| ());
+    /// // SAFETY: Own Memory: the fiber was made just above, and is taken out once.
+    /// let fiber = unsafe {
+    ///     assert_eq!((*fiber).resume(), Resume::Finished);
+    ///     Fiber::take_from_stack(fiber)
+    /// };
+    /// pool.give(fiber.into_stack());
+    /// # Ok::<(), fiber::StackError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As `new`.
+    #[inline]
+    pub fn on_its_stack<'a, F>(stack: Stack, name: impl Into<Name<'a>>, f: F) -> *mut Fiber
+    where
+        F: FnOnce(Suspender) + 'static,
+    {
+        const { assert!(size_of::<Fiber>() <= FIBER_ROOM && align_of::<Fiber>() <= 64) };
+        let at = ptr::with_exposed_provenance_mut::<Fiber>(stack.header());
+        let fiber = Fiber::new(stack, name, f);
+        // SAFETY: Own Memory: the stack that the fiber owns has this room, above the first frame.
+        unsafe { at.write(fiber) };
+        at
+    }
+
+    /// Takes a fiber out of the header of its stack.
+    ///
+    /// # Safety
+    ///
+    /// `at` came from [`on_its_stack`](Fiber::on_its_stack), and is not used again.
+    #[inline]
+    pub unsafe fn take_from_stack(at: *mut Fiber) -> Fiber {
+        // SAFETY: Contract.
+        unsafe { at.read() }
     }
 
     /// Runs the fiber until it suspends itself or ends.
@@ -217,9 +261,9 @@ fn fiber_root<F: FnOnce(Suspender)>(suspender: Suspender, f: F, header: usize) {
 
 #[cold]
 fn die_of_panic(header: usize) -> ! {
-    let mut buffer = [0; HEADER];
     // SAFETY: Own Memory: this is the header of the stack that this code runs on.
-    let name = unsafe { stack::read_name(header, &mut buffer) };
+    let name = unsafe { stack::read_name(header) };
+    let name = name.get();
     LastWords::say(format_args!(
         "fatal: a panic reached the root of worker '{name}', which must catch its own; aborting\n"
     ));
@@ -325,12 +369,13 @@ mod tests {
             child::dies("fiber::tests::a_panic_at_the_root_names_the_worker_and_aborts", || {
                 let mut pool = pool(256 * 1024);
                 let stack = pool.take().expect("a stack");
-                let mut fiber = Fiber::new(stack, "careless 3", |_| panic!("the last straw"));
+                let name = Name::numbered("careless", 3);
+                let mut fiber = Fiber::new(stack, name, |_| panic!("the last straw"));
                 let _ = catch_unwind(AssertUnwindSafe(|| fiber.resume()));
             });
         assert_eq!(death.signal, Some(libc::SIGABRT), "{}", death.words);
         assert!(death.words.contains("the last straw"), "{}", death.words);
-        let said = "a panic reached the root of worker 'careless 3'";
+        let said = "a panic reached the root of worker 'careless/3'";
         assert!(death.words.contains(said), "{}", death.words);
     }
 
@@ -382,6 +427,28 @@ mod tests {
         let mut pool = pool(64 * 1024);
         let mut fiber = Fiber::new(pool.take().expect("a stack"), "parked", pause);
         assert_eq!(fiber.resume(), Resume::Suspended);
+        pool.give(fiber.into_stack());
+    }
+
+    #[test]
+    fn a_fiber_on_its_own_stack_runs_as_another_does_and_takes_no_other_memory() {
+        let mut pool = pool(16 * 1024);
+        let stack = pool.take().expect("a stack");
+        let (range, seen) = (stack.range(), Rc::new(Cell::new(0)));
+        let told = Rc::clone(&seen);
+        let fiber = Fiber::on_its_stack(stack, Name::numbered("kept", 3), move |me| {
+            let frame = std::hint::black_box([1u8; 2048]);
+            pause(me);
+            told.set(frame.iter().map(|byte| usize::from(*byte)).sum());
+        });
+        assert!(range.contains(fiber.addr()));
+        // SAFETY: Own Memory: the fiber was made just above, and is taken out once.
+        let fiber = unsafe {
+            assert_eq!((*fiber).resume(), Resume::Suspended);
+            assert_eq!((*fiber).resume(), Resume::Finished);
+            Fiber::take_from_stack(fiber)
+        };
+        assert_eq!(seen.get(), 2048);
         pool.give(fiber.into_stack());
     }
 

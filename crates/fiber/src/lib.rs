@@ -82,4 +82,4 @@ pub use overflow::{HostGuard, install_overflow_handler, prepare_host_thread};
 pub use pool::{StackConfig, StackPool, StackStats};
 pub use saved::{Registers, SAVED_WORDS};
 pub use slab::StackError;
-pub use stack::{Stack, StackRange, StackThread, leaked};
+pub use stack::{Name, Stack, StackRange, StackThread, leaked};

@@ -28,7 +28,7 @@ use std::sync::OnceLock;
 use libc::{c_int, c_void, siginfo_t};
 
 use crate::registry::{self, Region};
-use crate::stack::{self, HEADER};
+use crate::stack;
 use crate::sys::{self, GuardKind, LastWords, page_size};
 
 /// The signals of an access to a guard. Which one Linux sends depends on the architecture and the
@@ -87,10 +87,10 @@ impl Region {
 }
 
 fn die_of_overflow(region: Region, address: usize) -> ! {
-    let mut buffer = [0; HEADER];
     // SAFETY: Own Memory: the code that faulted runs on this stack, so the stack is out, and its
     // slab is mapped.
-    let name = unsafe { stack::read_name(region.top - HEADER, &mut buffer) };
+    let name = unsafe { stack::read_name(stack::base_of(&region)) };
+    let name = name.get();
     let size = (region.top - region.low) / 1024;
     LastWords::say(format_args!(
         "\nfatal: worker '{name}' overflowed its stack of {size} KiB (fault at {address:#x}). \
@@ -288,7 +288,7 @@ mod tests {
         let name = "overflow::tests::a_long_name_is_cut_between_characters";
         let long = "ü".repeat(100);
         let death = child::dies(name, || overflow_on(StackPool::new(CONFIG), &long));
-        assert_named(&death, &"ü".repeat(31));
+        assert_named(&death, &"ü".repeat(29));
     }
 
     #[test]

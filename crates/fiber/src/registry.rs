@@ -44,6 +44,8 @@ pub(crate) struct Region {
     pub(crate) low: usize,
     /// One past the highest address.
     pub(crate) top: usize,
+    /// The stack's number in its slab.
+    pub(crate) index: usize,
 }
 
 /// An entry of the list: the address of a slab and its geometry. The entry is free if `count` is 0.
@@ -125,7 +127,7 @@ impl Entry {
             return None;
         }
         let guard_low = low + index * stride;
-        Some(Region { guard_low, low: guard_low + guard, top: guard_low + stride })
+        Some(Region { guard_low, low: guard_low + guard, top: guard_low + stride, index })
     }
 }
 
@@ -141,8 +143,8 @@ mod tests {
         // Addresses that no mapping can have, so that other tests' slabs do not interfere.
         let low = usize::MAX / 2;
         let entry = register(low, 3, GEOMETRY);
-        let second =
-            Region { guard_low: low + 5 * PAGE, low: low + 6 * PAGE, top: low + 10 * PAGE };
+        let (second_low, top) = (low + 5 * PAGE, low + 10 * PAGE);
+        let second = Region { guard_low: second_low, low: second_low + PAGE, top, index: 1 };
         assert_eq!(find(low + 5 * PAGE), Some(second));
         assert_eq!(find(low + 10 * PAGE - 1), Some(second));
         assert_eq!(find(low + 10 * PAGE).map(|third| third.guard_low), Some(low + 10 * PAGE));

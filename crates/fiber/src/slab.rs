@@ -158,8 +158,8 @@ impl Slab {
         (index < self.count).then(|| {
             let Geometry { guard, usable } = self.geometry;
             let guard_low = self.low + index * self.geometry.stride();
-            let region =
-                Region { guard_low, low: guard_low + guard, top: guard_low + guard + usable };
+            let low = guard_low + guard;
+            let region = Region { guard_low, low, top: low + usable, index };
             self.guard(index, kind).map_err(|source| StackError::Guard {
                 kind: kind.name(),
                 stacks: index,
@@ -171,7 +171,7 @@ impl Slab {
             }
             let at = ptr::with_exposed_provenance_mut(region.low);
             self.carved.push(ValgrindStackRegistration::new(at, usable));
-            Ok(Place::new(region, number, index, self.signal))
+            Ok(Place::new(region, number, self.signal))
         })
     }
 }

@@ -1,17 +1,23 @@
-//! A stack of a fiber: its addresses, the header at its top, and how deep it has been used.
+//! A stack of a fiber: its addresses, the header above its first frame, and how deep it has been
+//! used.
 //!
 //! ```text
-//!   limit        low                                base        header       top
-//!     │  guard    │  usable, grows down  <----------  │ (colour) │ worker's name │
+//!   limit        low                           base    header           (colour)  top
+//!     │  guard    │  usable, grows down  <----- │ fiber │ worker's name │          │
 //! ```
 //!
-//! The *header* is one cache line above the first frame. It has the worker's name for the fault
-//! handler, which finds the header from the address of the fault. A switch writes nothing there.
+//! The *header* is two cache lines above the first frame. The first is for the [`Fiber`] that runs
+//! on the stack, if it is kept there, so that a switch finds it in the page of its frames. The
+//! second has the worker's name for the fault handler, which finds the header from the address of
+//! the fault. A switch does not touch the name.
 //!
 //! The *colour* is a distance of some cache lines that differs from stack to stack. Without it the
-//! first frames of many stacks would fall into the same sets of the first-level cache. Measured
-//! with `examples/floor.rs`: a switch among 100 or 1,000 fibers costs 2.4 ns with colours and 8 to
-//! 9 ns without; 8, 32 and 62 colours cost the same.
+//! headers and the first frames of many stacks would fall into the same sets of the caches.
+//! Measured with `examples/floor.rs`: a switch among 100 or 1,000 fibers costs 2.4 ns with colours
+//! and 8 to 9 ns without; 8, 32 and 62 colours cost the same. More colours than these would push
+//! the frames of a worker that waits out of the highest page.
+//!
+//! [`Fiber`]: crate::Fiber
 //!
 //! A [`Stack`] is the right to use memory that a pool has mapped. If a `Stack` is dropped and not
 //! returned to its pool, that memory is leaked on purpose, and counted, because the pool cannot
@@ -21,6 +27,7 @@
 //! memory is valid.
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,8 +39,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use crate::registry::{self, Region};
 use crate::sys;
 
-/// Bytes of the header: one cache line.
-pub(crate) const HEADER: usize = 64;
+/// Bytes for a fiber in the header: a cache line, and more if a sanitizer keeps something there.
+pub(crate) const FIBER_ROOM: usize =
+    if cfg!(any(feature = "sanitizer", feature = "tsan")) { 128 } else { 64 };
+/// Bytes for the name in the header: a cache line.
+const NAME_ROOM: usize = 64;
+/// Bytes of the header.
+const HEADER: usize = FIBER_ROOM + NAME_ROOM;
 /// The number of different colours, and the bytes between two of them: one cache line. Together
 /// they take a quarter of a page.
 const COLOURS: usize = 16;
@@ -41,8 +53,8 @@ const COLOUR_STEP: usize = 64;
 /// Bytes above the first frame, at most.
 pub(crate) const ABOVE_BASE: usize = HEADER + (COLOURS - 1) * COLOUR_STEP;
 
-/// Longest name the header keeps, in bytes.
-const NAME_MAX: usize = HEADER - 1;
+/// The longest text of a name that the header keeps, in bytes.
+const NAME_MAX: usize = NAME_ROOM - size_of::<u32>() - 2;
 
 static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
@@ -83,11 +95,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the stack in `region`, coloured by its number in the slab.
-    pub(crate) fn new(region: Region, slab: u32, index: usize, signal: usize) -> Place {
-        let base = region.top - HEADER - (index % COLOURS) * COLOUR_STEP;
-        let base = NonZeroUsize::new(base).expect("no stack at address 0");
-        let Region { guard_low, low, top } = region;
+    /// Returns the stack in `region`.
+    pub(crate) fn new(region: Region, slab: u32, signal: usize) -> Place {
+        let base = NonZeroUsize::new(base_of(&region)).expect("no stack at address 0");
+        let Region { guard_low, low, top, .. } = region;
         Place { base, guard_low, low, top, slab, signal: signal as u32 }
     }
 }
@@ -137,14 +148,16 @@ impl Stack {
     }
 
     /// Writes the name that the fault handler will print, cut to what the header holds.
-    pub(crate) fn set_name(&mut self, name: &str) {
-        let len = name.floor_char_boundary(NAME_MAX);
-        let mut header = [0u8; HEADER];
-        header[0] = len as u8;
-        header[1..=len].copy_from_slice(&name.as_bytes()[..len]);
+    pub(crate) fn set_name(&mut self, name: Name<'_>) {
+        let at = name_at(self.place.base.get());
         // SAFETY: Own Memory: only this `Stack` has the memory, and the header lies above the first
         // frame.
-        unsafe { ptr::with_exposed_provenance_mut::<[u8; HEADER]>(self.header()).write(header) };
+        unsafe { ptr::with_exposed_provenance_mut::<KeptName>(at).write(KeptName::of(name)) };
+    }
+
+    /// Returns the address of the header, which begins with the room for a fiber.
+    pub(crate) fn header(&self) -> usize {
+        self.place.base.get()
     }
 
     /// Starts a thread on this stack, which must come from a pool for threads
@@ -168,7 +181,7 @@ impl Stack {
     ) -> Result<StackThread, (io::Error, Stack)> {
         let signal = self.place.signal as usize;
         assert_ne!(signal, 0, "a thread needs a stack of a pool for threads");
-        self.set_name(name);
+        self.set_name(Name::from(name));
         let Place { guard_low, low, base, .. } = self.place;
         let signal_low = guard_low + (low - guard_low - signal) / 2;
         let ended = Arc::new(AtomicBool::new(false));
@@ -187,11 +200,6 @@ impl Stack {
             Ok(thread) => Ok(StackThread { thread, ended, stack: Some(self) }),
             Err(error) => Err((error, self)),
         }
-    }
-
-    /// Returns the header's address, for [`read_name`].
-    pub(crate) fn header(&self) -> usize {
-        self.place.top - HEADER
     }
 }
 
@@ -306,17 +314,83 @@ impl StackRange {
     }
 }
 
-/// Reads the name from a header into `buffer`, and returns it. Async-signal-safe.
+/// Returns the address of the header of this stack, which is also where its first frame starts.
+pub(crate) fn base_of(region: &Region) -> usize {
+    region.top - HEADER - (region.index % COLOURS) * COLOUR_STEP
+}
+
+fn name_at(header: usize) -> usize {
+    header + FIBER_ROOM
+}
+
+/// Reads the name from a header. Async-signal-safe.
 ///
 /// # Safety
 ///
 /// `header` is the address of the header of a stack that is out, or whose slab is mapped and does
 /// not change during the call.
-pub(crate) unsafe fn read_name(header: usize, buffer: &mut [u8; HEADER]) -> &str {
+pub(crate) unsafe fn read_name(header: usize) -> KeptName {
     // SAFETY: Contract. Plain Data: every bit pattern is a value of the type.
-    *buffer = unsafe { ptr::with_exposed_provenance::<[u8; HEADER]>(header).read_volatile() };
-    let len = usize::from(buffer[0]).min(NAME_MAX);
-    std::str::from_utf8(&buffer[1..=len]).unwrap_or("?")
+    unsafe { ptr::with_exposed_provenance::<KeptName>(name_at(header)).read_volatile() }
+}
+
+/// The name of a fiber: a text, and perhaps the number of one of several with the same text. It is
+/// put together only when it is printed.
+///
+/// ```
+/// assert_eq!(fiber::Name::from("worker 1").to_string(), "worker 1");
+/// assert_eq!(fiber::Name::numbered("ums-0", 7).to_string(), "ums-0/7");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name<'a> {
+    text: &'a str,
+    number: Option<u32>,
+}
+
+impl<'a> Name<'a> {
+    /// Returns the name that is printed as the text, a slash and the number.
+    pub const fn numbered(text: &'a str, number: u32) -> Name<'a> {
+        Name { text, number: Some(number) }
+    }
+}
+
+impl<'a> From<&'a str> for Name<'a> {
+    fn from(text: &'a str) -> Name<'a> {
+        Name { text, number: None }
+    }
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text)?;
+        self.number.map_or(Ok(()), |number| write!(f, "/{number}"))
+    }
+}
+
+/// A name as a header keeps it: every bit pattern is one.
+#[repr(C)]
+pub(crate) struct KeptName {
+    number: u32,
+    is_numbered: u8,
+    len: u8,
+    text: [u8; NAME_MAX],
+}
+
+impl KeptName {
+    fn of(name: Name<'_>) -> KeptName {
+        let len = name.text.floor_char_boundary(NAME_MAX);
+        let mut text = [0; NAME_MAX];
+        text[..len].copy_from_slice(&name.text.as_bytes()[..len]);
+        let (number, is_numbered) = (name.number.unwrap_or(0), u8::from(name.number.is_some()));
+        KeptName { number, is_numbered, len: len as u8, text }
+    }
+
+    /// Returns the name, for a message.
+    pub(crate) fn get(&self) -> Name<'_> {
+        let len = usize::from(self.len).min(NAME_MAX);
+        let text = std::str::from_utf8(&self.text[..len]).unwrap_or("?");
+        Name { text, number: (self.is_numbered != 0).then_some(self.number) }
+    }
 }
 
 impl Drop for Stack {

@@ -88,9 +88,7 @@ fn awake(s: &Scheduler, waiter: &Waiter) -> Option<Sample> {
         WorkerKind::Fiber => s.baton_thread(),
         // It runs on its scheduler's host thread, unless it is preemptive or runs without the
         // baton.
-        WorkerKind::OwnContext
-            if !waiter.is(State::Preemptive) && !waiter.record.lending.is_lent() =>
-        {
+        WorkerKind::OwnContext if !waiter.is(State::Preemptive) && !waiter.record.is_lent() => {
             s.baton_thread()
         }
         _ => waiter.record.view.thread.load(Ordering::Relaxed),

@@ -34,6 +34,12 @@ fn pointer<T>(to: Option<&'static T>) -> *mut T {
     to.map_or(null_mut(), |to| from_ref(to).cast_mut())
 }
 
+impl<T> Default for AtomicRef<T> {
+    fn default() -> AtomicRef<T> {
+        AtomicRef::new()
+    }
+}
+
 impl<T> AtomicRef<T> {
     /// Makes a reference to nothing.
     pub const fn new() -> AtomicRef<T> {

@@ -101,15 +101,16 @@ impl<T> Default for Pool<T> {
 impl<T: Pooled> Pool<T> {
     /// Takes a free value, or makes one if none is free. Calls `prepare` with the value before the
     /// value counts as in use.
+    #[inline]
     pub fn take(
         &self,
         make: impl FnOnce(Member<T>) -> T,
         prepare: impl FnOnce(&'static T),
     ) -> &'static T {
-        match self.try_take(|member| Ok::<T, std::convert::Infallible>(make(member)), prepare) {
-            Ok(value) => value,
-            Err(never) => match never {},
-        }
+        // A new value is made where it stays: the caller may be a worker, which should need no more
+        // than the highest page of its stack.
+        let new = || self.add(self.place().write(make(Member::new())));
+        Self::hand_out(self.free().unwrap_or_else(new), prepare)
     }
 
     /// Takes a value as [`Pool::take`] does, and returns the error if making a new value fails.
@@ -118,22 +119,31 @@ impl<T: Pooled> Pool<T> {
         make: impl FnOnce(Member<T>) -> Result<T, E>,
         prepare: impl FnOnce(&'static T),
     ) -> Result<&'static T, E> {
-        // A value of one run of a model cannot be used in the next run, because loom forbids it.
-        let free = self.free.lock().values.pop().filter(|_| !cfg!(loom));
-        let value = match free {
+        let value = match self.free() {
             Some(value) => value,
-            None => self.add(make(Member::new())?),
+            None => {
+                let value = make(Member::new())?;
+                self.add(self.place().write(value))
+            }
         };
+        Ok(Self::hand_out(value, prepare))
+    }
+
+    fn free(&self) -> Option<&'static T> {
+        // A value of one run of a model cannot be used in the next run, because loom forbids it.
+        self.free.lock().values.pop().filter(|_| !cfg!(loom))
+    }
+
+    fn hand_out(value: &'static T, prepare: impl FnOnce(&'static T)) -> &'static T {
         prepare(value);
         value.member().in_use.store(true, Ordering::Release);
-        Ok(value)
+        value
     }
 
     /// Adds a new value, which counts as taken. The value was made before the lock is taken,
     /// because making it may take long, for instance in the allocator.
     #[cold]
-    fn add(&self, value: T) -> &'static T {
-        let value: &'static T = self.place().write(value);
+    fn add(&self, value: &'static T) -> &'static T {
         let mut free = self.free.lock();
         free.made += 1;
         let room = free.made - free.values.len();

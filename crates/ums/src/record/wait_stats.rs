@@ -22,8 +22,9 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock;
-use crate::os::counted::{AtomicU16, AtomicU32, AtomicU64};
+use crate::os::counted::{AtomicU16, AtomicU64};
 use crate::os::lock::Lock;
 use crate::record::counters::{add, max};
 use crate::record::reason::{REASONS_MAX, WaitReason};
@@ -163,17 +164,32 @@ impl WaitTable {
 /// How many reasons a request counts separately. All further reasons share the last place, as
 /// `OTHER`.
 const PLACES: usize = 6;
+/// How many of these places each worker has. The memory for the others is allocated when a request
+/// of the worker first needs it, and kept, because most requests wait for one or two reasons.
+const PLACES_HERE: usize = 2;
+const PLACES_MORE: usize = PLACES - PLACES_HERE;
 
-/// What one request has waited for. The only writer is the worker that carries the request out.
+/// What one request has waited for. The only writer is the worker that carries the request out. In
+/// the order of the fields, so that most waits touch the first line of memory only.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct RequestWaits {
-    used: AtomicU32,
-    places: [Place; PLACES],
+    used: AtomicU16,
+    reasons: [AtomicU16; PLACES_HERE],
+    places: [Place; PLACES_HERE],
+    /// Never freed, like the waiter that it belongs to.
+    more: AtomicRef<MorePlaces>,
 }
 
 #[derive(Default)]
+struct MorePlaces {
+    reasons: [AtomicU16; PLACES_MORE],
+    places: [Place; PLACES_MORE],
+}
+
+#[derive(Default)]
+#[repr(C)]
 struct Place {
-    reason: AtomicU16,
     count: AtomicU64,
     total: AtomicU64,
     max: AtomicU64,
@@ -188,10 +204,10 @@ impl Place {
         max(&self.max, total);
     }
 
-    fn read(&self) -> ReasonSum {
+    fn read(&self, reason: &AtomicU16) -> ReasonSum {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ReasonSum {
-            reason: WaitReason::from_index(self.reason.load(Ordering::Relaxed).into()),
+            reason: WaitReason::from_index(reason.load(Ordering::Relaxed).into()),
             count: of(&self.count),
             total: of(&self.total),
             max: of(&self.max),
@@ -211,34 +227,52 @@ impl RequestWaits {
     pub fn ended(&self, reason: WaitReason, total: u64, signal: u64) {
         let used = self.used.load(Ordering::Relaxed) as usize;
         let number = reason.index() as u16;
-        for place in &self.places[..used] {
-            if place.reason.load(Ordering::Relaxed) == number {
+        for (reason, place) in self.reasons.iter().zip(&self.places).take(used) {
+            if reason.load(Ordering::Relaxed) == number {
                 return place.add(total, signal);
             }
         }
-        self.another(used, number, total, signal);
+        self.ended_elsewhere(used, number, total, signal);
     }
 
     #[cold]
-    fn another(&self, used: usize, number: u16, total: u64, signal: u64) {
-        if used == PLACES {
-            let last = &self.places[PLACES - 1];
-            last.reason.store(WaitReason::OTHER.index() as u16, Ordering::Relaxed);
-            return last.add(total, signal);
+    fn ended_elsewhere(&self, used: usize, number: u16, total: u64, signal: u64) {
+        let mut places = (PLACES_HERE..used).map(|at| self.place(at));
+        let known = places.find(|(reason, _)| reason.load(Ordering::Relaxed) == number);
+        if let Some((_, place)) = known {
+            return place.add(total, signal);
         }
-        let place = &self.places[used];
+        if used == PLACES {
+            let (reason, place) = self.place(PLACES - 1);
+            reason.store(WaitReason::OTHER.index() as u16, Ordering::Relaxed);
+            return place.add(total, signal);
+        }
+        let (reason, place) = self.place(used);
         for counter in [&place.count, &place.total, &place.max, &place.signal] {
             counter.store(0, Ordering::Relaxed);
         }
-        place.reason.store(number, Ordering::Relaxed);
+        reason.store(number, Ordering::Relaxed);
         place.add(total, signal);
-        self.used.store(used as u32 + 1, Ordering::Release);
+        self.used.store(used as u16 + 1, Ordering::Release);
+    }
+
+    /// Returns a place that is in use, or, to the writer, the next one.
+    fn place(&self, at: usize) -> (&AtomicU16, &Place) {
+        let Some(further) = at.checked_sub(PLACES_HERE) else {
+            return (&self.reasons[at], &self.places[at]);
+        };
+        let more = self.more.load().unwrap_or_else(|| {
+            let more: &MorePlaces = Box::leak(Box::default());
+            self.more.store(Some(more));
+            more
+        });
+        (&more.reasons[further], &more.places[further])
     }
 
     /// Returns the waits of the request so far, one item for each reason.
     pub fn read(&self) -> impl Iterator<Item = ReasonSum> + '_ {
         let used = self.used.load(Ordering::Acquire) as usize;
-        self.places[..used].iter().map(Place::read)
+        (0..used).map(|at| self.place(at)).map(|(reason, place)| place.read(reason))
     }
 }
 

@@ -129,8 +129,7 @@ impl Scheduler {
     pub(super) fn create_worker(&self, core: &mut Core, reserve: bool) -> Option<WorkerId> {
         let id = core.workers.next_id();
         let waiter = Waiter::take(Some(self.inbox), id);
-        let name = format!("ums-{}/{id}", self.name());
-        let execution = match self.options.kind.create(self, core, id, waiter, name) {
+        let execution = match self.options.kind.create(self, core, id, waiter) {
             Ok(execution) => execution,
             Err(error) => {
                 waiter.give_back();
@@ -183,7 +182,7 @@ impl Scheduler {
     /// The main loop of a worker of any kind. Returns when the worker was retired.
     pub(super) fn worker_main(&self, me: WorkerId, waiter: &'static Waiter) {
         let kind = if self.options.kind.is_thread() { "worker" } else { "fiber worker" };
-        waiter.record.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
+        waiter.record.spans.begin_worker(kind, || self.worker_name(me).to_string());
         if !waiter.is(State::Running) && !waiter.is(State::Retired) {
             self.until_chosen(waiter);
         }
@@ -247,12 +246,12 @@ impl Scheduler {
     fn run_request_code(&self, waiter: &'static Waiter, code: impl FnOnce()) -> bool {
         let fine = outside(|| {
             contain(|| {
-                waiter.record.in_request_code.store(true, Ordering::Relaxed);
+                waiter.record.view.in_request_code.store(true, Ordering::Relaxed);
                 code();
             })
         });
         super::preempt::come_back();
-        waiter.record.in_request_code.store(false, Ordering::Relaxed);
+        waiter.record.view.in_request_code.store(false, Ordering::Relaxed);
         self.options.kind.end_request(waiter);
         fine
     }

@@ -275,7 +275,7 @@ impl Scheduler {
         let counted = !planted::is(Bug::CounterDrift);
         add(&self.counters.workers_retired, u64::from(counted));
         self.with(|core| core.workers.shift(victim, State::Idle, State::Retired, 0));
-        self.roster.lock().remove(&victim);
+        self.roster.lock().remove(victim);
         self.options.kind.retire(self, victim);
     }
 }

@@ -256,7 +256,7 @@ impl Scheduler {
     /// its scheduler, too.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
         let waiter = self.current_waiter();
-        let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
+        let within = waiter.record.view.in_request_code.swap(false, Ordering::Relaxed);
         assert!(waiter.is_quiet(), "a worker that has begun to wait cannot leave its scheduler");
         if way != Way::Standby {
             self.take_preemptive_place();
@@ -310,7 +310,7 @@ impl Scheduler {
         let lendable = within && matches!(way, Way::Call | Way::Standby);
         if !self.options.kind.rejoin(self, waiter, lendable) {
             waiter.record.spans.go_on();
-            return waiter.record.in_request_code.store(within, Ordering::Relaxed);
+            return waiter.record.view.in_request_code.store(within, Ordering::Relaxed);
         }
         set_here(Some(self));
         waiter.record.spans.go_on();
@@ -320,7 +320,7 @@ impl Scheduler {
         } else {
             self.give_preemptive_place();
         }
-        waiter.record.in_request_code.store(within, Ordering::Relaxed);
+        waiter.record.view.in_request_code.store(within, Ordering::Relaxed);
     }
 
     /// Counts one more preemptive worker.

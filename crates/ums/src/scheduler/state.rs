@@ -36,8 +36,9 @@ use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::fairness::Fairness;
 use crate::scheduler::lists::io_board::IoBoard;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoList, IoResult};
+use crate::scheduler::lists::roster::Roster;
 use crate::scheduler::lists::timer_list::TimerList;
-use crate::scheduler::lists::worker_list::{STANDBY, Workers};
+use crate::scheduler::lists::worker_list::{STANDBY, State, Worker, Workers};
 use crate::scheduler::request::{SpareBlocks, WorkRequest};
 use crate::scheduler::work_queue::WorkQueue;
 use crate::wait::Inbox;
@@ -49,6 +50,8 @@ pub(crate) struct Scheduler {
     /// The scheduler's number in its node. Hidden schedulers are numbered after the visible ones.
     pub index: usize,
     pub options: SchedulerOptions,
+    /// The name of its host thread, with which the names of its workers begin.
+    thread_name: String,
     pub inbox: &'static Inbox,
     pub queue: WorkQueue,
     pub counters: Counters,
@@ -79,7 +82,7 @@ pub(crate) struct Scheduler {
     /// The number of the scheduler's node, once the scheduler belongs to one.
     pub node: OnceLock<u64>,
     /// The waiters of all workers by their numbers, for views.
-    pub roster: ShortLock<BTreeMap<WorkerId, &'static Waiter>>,
+    pub roster: ShortLock<Roster>,
     /// How the I/O driver describes itself.
     pub driver_text: String,
     pub(super) standby: &'static Waiter,
@@ -134,14 +137,18 @@ pub(crate) const HAS_BEGUN: &str =
 /// How a worker is made to run.
 pub(crate) enum ExecutionContext {
     /// A thread, which waits on the waiter's event.
-    Thread(ThreadHandle),
-    /// A fiber, which the host thread resumes. It is boxed and reached through a raw pointer while
-    /// it runs, so that the table of workers may move meanwhile. The suspender, by which the fiber
-    /// leaves its stack, exists once the fiber has started.
+    Thread(Box<ThreadHandle>),
+    /// A fiber, which the host thread resumes. It lies on its own stack, and is reached through a
+    /// raw pointer, so that the table of workers may move while it runs. The suspender, by which
+    /// the fiber leaves its stack, exists once the fiber has started.
     Fiber(*mut Fiber, Option<Suspender>),
     /// An own context, which the host thread switches to.
     Own(Own),
 }
+
+// The table of workers has a place of this size for each; it decides how much memory an idle worker
+// takes.
+const _: () = assert!(size_of::<Worker<ExecutionContext>>() <= 64);
 
 /// What a timer ends when it expires.
 #[derive(Clone, Copy)]
@@ -359,6 +366,7 @@ impl Scheduler {
         let scheduler = Arc::new_cyclic(|me| Scheduler {
             me: me.clone(),
             index,
+            thread_name: format!("ums-{}", options.name),
             inbox,
             queue: WorkQueue::new(options.queue_max),
             counters: Counters::default(),
@@ -499,11 +507,7 @@ impl Scheduler {
     /// Returns the worker that runs. If the caller does not hold the baton, the answer may be
     /// stale.
     pub(crate) fn running(&self) -> Option<&'static Waiter> {
-        let roster = self.roster.lock();
-        roster
-            .values()
-            .copied()
-            .find(|waiter| waiter.is(crate::scheduler::lists::worker_list::State::Running))
+        self.roster.lock().all().find(|waiter| waiter.is(State::Running))
     }
 
     /// Notes which thread has the baton. For thread workers only, because fibers run on the host
@@ -542,6 +546,11 @@ impl Scheduler {
     /// Returns the scheduler's name, which the names of its threads and workers contain.
     pub(crate) fn name(&self) -> &str {
         &self.options.name
+    }
+
+    /// Returns the name of a worker.
+    pub(super) fn worker_name(&self, id: WorkerId) -> fiber::Name<'_> {
+        fiber::Name::numbered(&self.thread_name, id)
     }
 }
 

@@ -84,6 +84,6 @@ impl Scheduler {
 
     /// Returns the waiters of workers that have not ended, for the report of an unclean end.
     pub(crate) fn left_over(&self) -> Vec<&'static Waiter> {
-        self.roster.lock().values().copied().collect()
+        self.roster.lock().all().collect()
     }
 }

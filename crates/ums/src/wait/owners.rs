@@ -9,14 +9,14 @@
 //!
 //! ```text
 //!   looker                              waiter
-//!   L1 held = true                      W1 the wait is claimed (a swap of the waiter's word)
+//!   L1 asked = true                     W1 the wait is claimed (a swap of the waiter's word)
 //!   L2 has the wait not ended yet?      W2 takes the outcome
-//!   L3 if so, ask the resource          W3 while held: wait
-//!   L4 held = false                     W4 returns; the resource may end
+//!   L3 if so, ask the resource          W3 while asked: wait
+//!   L4 asked = false                    W4 returns; the resource may end
 //! ```
 //!
 //! L1, L2, W1 and W3 are sequentially consistent, so they have one order. If L2 finds that the wait
-//! has not ended, W1 comes after L2, and therefore W3 comes after L1. So W3 sees `held = true`, or,
+//! has not ended, W1 comes after L2, and therefore W3 comes after L1. So W3 sees `asked = true` or,
 //! if the looker has finished, L4. Unless a looker asks, this costs a wait one load, W3.
 //!
 //! A question is asked only between L2 and L4 (in `Ticket::hold`). During that time the waiter is
@@ -32,9 +32,7 @@
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::Ordering;
 
-use super::waiter::{
-    AsVictim, Asking, Owned, Question, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter,
-};
+use super::waiter::{AsVictim, Owned, Question, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter};
 use crate::os::{atomic, clock};
 
 impl Waiter {
@@ -54,12 +52,12 @@ impl Waiter {
         }
         let question = Question { resource, as_victim };
         // The store that begins the wait publishes the question and this pointer.
-        self.asking.question.store(from_ref(&question).cast_mut().cast(), Ordering::Relaxed);
-        let on_panic = Withdraw(&self.asking);
+        self.question.store(from_ref(&question).cast_mut().cast(), Ordering::Relaxed);
+        let on_panic = Withdraw(self);
         let result = wait();
         std::mem::forget(on_panic);
-        self.asking.no_longer_asked();
-        self.asking.question.store(null_mut(), Ordering::Relaxed);
+        self.no_longer_asked();
+        self.question.store(null_mut(), Ordering::Relaxed);
         result
     }
 
@@ -68,17 +66,17 @@ impl Waiter {
     pub(crate) fn askable_wait(&'static self) -> Option<Ticket> {
         let word = self.word.load(Ordering::Acquire);
         let waits =
-            word & STATE_MASK == WAITING && !self.asking.question.load(Ordering::Relaxed).is_null();
+            word & STATE_MASK == WAITING && !self.question.load(Ordering::Relaxed).is_null();
         waits.then_some(Ticket { waiter: self, number: word >> STATE_BITS })
     }
 }
 
-impl Asking {
+impl Waiter {
     /// W3: returns when no looker asks the question.
     #[inline]
     fn no_longer_asked(&self) {
         atomic::no_overtaking();
-        while self.held.load(Ordering::SeqCst) {
+        while self.asked.load(Ordering::SeqCst) {
             // A looker is asking the resource at this moment, which takes a few instructions.
             atomic::let_others_run();
         }
@@ -86,7 +84,7 @@ impl Asking {
 }
 
 /// Takes the question back when the function that waits panics.
-struct Withdraw<'a>(&'a Asking);
+struct Withdraw<'a>(&'a Waiter);
 
 impl Drop for Withdraw<'_> {
     #[cold]

@@ -14,39 +14,51 @@ use crate::record::wait_stats::RequestWaits;
 use crate::watch::Watched;
 use crate::watch::lending::Lending;
 
-/// What only workers have. In the waiter of a plain thread it keeps its initial values.
+/// What only workers have. In the waiter of a plain thread it keeps its initial values. In the
+/// order of the fields: what a switch and a wait write comes first.
+#[repr(C)]
 pub(crate) struct WorkerRecord {
+    /// What views show of the worker.
+    pub(crate) view: WorkerStatus,
+    /// The I/O request that the worker waits for, as the I/O list numbers it; 0 if there is none.
+    pub(crate) io: atomic::AtomicU64,
+    /// What the worker has in addition if it is a thread; none if it is a fiber.
+    thread: AtomicRef<ThreadRecord>,
+    /// Whether the worker's thread is inside the library.
+    pub(crate) entry: Entry,
+    /// What a collector of `tracing` spans gets of the worker.
+    pub(crate) spans: WorkerSpans,
+}
+
+/// What only workers have that are threads, or were: the record stays with its waiter.
+pub(crate) struct ThreadRecord {
     /// If the worker has its own context (it is a thread that is switched to in user mode), that
     /// context.
     pub(crate) context: context::Context,
     /// Whether the worker may run without the baton while it waits to be chosen.
     pub(crate) lending: Lending,
-    /// Whether the worker runs its request's own code. Anywhere else it must not run without the
-    /// baton, because it is in the scheduler's code, which needs the baton.
-    pub(crate) in_request_code: AtomicBool,
-    /// Whether the worker's thread is inside the library.
-    pub(crate) entry: Entry,
-    /// The I/O request that the worker waits for, as the I/O list numbers it; 0 if there is none.
-    pub(crate) io: atomic::AtomicU64,
     /// The record by which the worker's thread is watched for undeclared blocks; null if it is not
     /// watched.
     watched: AtomicRef<Watched>,
-    /// What views show of the worker.
-    pub(crate) view: WorkerStatus,
-    /// What a collector of `tracing` spans gets of the worker.
-    pub(crate) spans: WorkerSpans,
+}
+
+impl ThreadRecord {
+    fn new() -> ThreadRecord {
+        ThreadRecord {
+            context: context::Context::new(),
+            lending: Lending::new(),
+            watched: AtomicRef::new(),
+        }
+    }
 }
 
 impl WorkerRecord {
     pub(super) fn new() -> WorkerRecord {
         WorkerRecord {
-            context: context::Context::new(),
-            lending: Lending::new(),
-            in_request_code: AtomicBool::new(false),
-            entry: Entry::new(),
-            io: atomic::AtomicU64::new(0),
-            watched: AtomicRef::new(),
             view: WorkerStatus::new(),
+            io: atomic::AtomicU64::new(0),
+            thread: AtomicRef::new(),
+            entry: Entry::new(),
             spans: WorkerSpans::new(),
         }
     }
@@ -58,23 +70,63 @@ impl WorkerRecord {
         self.entry.begin_inside();
     }
 
+    /// Returns what the worker has in addition if it is a thread. For views and monitors, which
+    /// find workers of all kinds.
+    #[inline]
+    pub(crate) fn thread(&self) -> Option<&'static ThreadRecord> {
+        self.thread.load()
+    }
+
+    /// Returns the same, for callers that know that the worker is a thread.
+    #[inline]
+    pub(crate) fn own(&self) -> &'static ThreadRecord {
+        self.thread.load().expect("a worker that is a thread has this record from its creation")
+    }
+
+    /// Called before the thread of a worker is created: makes the record, unless an earlier worker
+    /// has left one.
+    pub(crate) fn become_thread(&self) -> &'static ThreadRecord {
+        self.thread.load().unwrap_or_else(|| {
+            let record: &ThreadRecord = Box::leak(Box::new(ThreadRecord::new()));
+            self.thread.store(Some(record));
+            record
+        })
+    }
+
+    /// Returns whether the worker runs without the baton.
+    #[inline]
+    pub(crate) fn is_lent(&self) -> bool {
+        self.thread().is_some_and(|thread| thread.lending.is_lent())
+    }
+
     /// Returns the record by which the worker's thread is watched, if it is.
     #[inline]
     pub(crate) fn watched(&self) -> Option<&'static Watched> {
-        self.watched.load()
+        self.thread()?.watched.load()
     }
 
     /// Sets the record by which the worker's thread is watched from now on; `None` if it is not
     /// watched. That thread itself calls this.
     pub(crate) fn be_watched(&self, watched: Option<&'static Watched>) {
-        self.watched.store(watched);
+        self.become_thread().watched.store(watched);
     }
 }
 
-/// What views show of a worker: written by its scheduler's current worker, read by any thread.
+/// What views show of a worker: written by its scheduler's current worker, read by any thread. In
+/// the order of the fields.
+#[repr(C)]
 pub(crate) struct WorkerStatus {
     /// The worker's state, one of the states of the worker list, as a number.
     pub state: AtomicU8,
+    /// Whether the worker runs its request's own code. Anywhere else it must not run without the
+    /// baton, because it is in the scheduler's code, which needs the baton.
+    pub in_request_code: AtomicBool,
+    /// The number of its kernel thread; 0 for a fiber.
+    pub thread: AtomicU32,
+    /// How often the scheduler has switched to it.
+    pub switches: AtomicU64,
+    /// What the present request has waited for so far.
+    pub waits: RequestWaits,
     /// The work request it runs; 0 for none.
     pub request: AtomicU64,
     /// The user of that request; 0 for none.
@@ -85,14 +137,8 @@ pub(crate) struct WorkerStatus {
     pub queued: AtomicU64,
     /// The value of `switches` when that request began.
     pub switches_before: AtomicU64,
-    /// What that request has waited for so far.
-    pub waits: RequestWaits,
     /// How many requests it has finished.
     pub requests_done: AtomicU64,
-    /// How often the scheduler has switched to it.
-    pub switches: AtomicU64,
-    /// The number of its kernel thread; 0 for a fiber.
-    pub thread: AtomicU32,
     /// The lowest address of its stack; 0 if that is not known.
     pub stack_low: AtomicUsize,
     /// One past the highest address of its stack.
@@ -106,15 +152,16 @@ impl WorkerStatus {
     fn new() -> WorkerStatus {
         WorkerStatus {
             state: AtomicU8::new(0),
+            in_request_code: AtomicBool::new(false),
+            thread: AtomicU32::new(0),
+            switches: AtomicU64::new(0),
+            waits: RequestWaits::default(),
             request: AtomicU64::new(0),
             user: AtomicU64::new(0),
             started: AtomicU64::new(0),
             queued: AtomicU64::new(0),
             switches_before: AtomicU64::new(0),
-            waits: RequestWaits::default(),
             requests_done: AtomicU64::new(0),
-            switches: AtomicU64::new(0),
-            thread: AtomicU32::new(0),
             stack_low: AtomicUsize::new(0),
             stack_top: AtomicUsize::new(0),
             saved_at: AtomicUsize::new(0),

@@ -112,13 +112,19 @@ pub(crate) struct Waiter {
     pub(super) cancellable: AtomicBool,
     /// Set by the canceller of the work request that this waiter runs.
     pub(crate) cancelled: AtomicBool,
+    /// Whether a thread is asking the question now.
+    pub(super) asked: AtomicBool,
     pub(crate) blocker: AtomicRef<Waiter>,
     pub(crate) blocking_user: plain::AtomicU64,
+    /// The question that asks the resource of the present wait for its owners; null if the wait
+    /// carries none. Other threads follow it only while they hold the waiter in its wait, so the
+    /// true lifetime is not `'static`.
+    pub(super) question: AtomicPtr<Question<'static>>,
+    /// What the waiter has in addition if it is a worker.
+    pub(crate) record: WorkerRecord,
     /// The waiter for which this one carries out a closure on a hidden scheduler; null if there is
     /// none.
     pub(crate) origin: AtomicRef<Waiter>,
-    /// The question that asks the resource of the present wait for its owners.
-    pub(super) asking: Asking,
     /// The foreign locks that the waiter has declared that it holds.
     #[cfg(debug_assertions)]
     pub(crate) foreign: ForeignLocks,
@@ -126,10 +132,13 @@ pub(crate) struct Waiter {
     pub(crate) deadlock: plain::AtomicU64,
     /// A number that belongs to the program: `ums::worker::word`.
     pub(crate) program: plain::AtomicU64,
-    /// What the waiter has in addition if it is a worker.
-    pub(crate) record: WorkerRecord,
     pub(crate) member: Member<Waiter>,
 }
+
+// The size decides how much memory an idle worker takes. With an odd number of cache lines, the
+// same field of many waiters, which lie side by side, is in every set of a cache.
+#[cfg(all(not(debug_assertions), not(loom), not(feature = "spans"), target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Waiter>() == 5 * 64);
 
 /// What comes through the inbox, other than workers. The scheduler acts on it in its next turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -224,21 +233,8 @@ pub(super) struct Question<'a> {
     pub(super) as_victim: AsVictim,
 }
 
-/// The question of a waiter's present wait, and whether a thread is asking it now.
-pub(super) struct Asking {
-    /// Null if the wait carries no question. Other threads follow it only while they hold the
-    /// waiter in its wait, so the true lifetime is not `'static`.
-    pub(super) question: AtomicPtr<Question<'static>>,
-    pub(super) held: AtomicBool,
-}
-
-impl Asking {
-    fn new() -> Asking {
-        Asking { question: AtomicPtr::new(null_mut()), held: AtomicBool::new(false) }
-    }
-}
-
 impl Waiter {
+    #[inline(always)]
     fn new(member: Member<Waiter>) -> Waiter {
         Waiter {
             word: AtomicU64::new(0),
@@ -255,7 +251,8 @@ impl Waiter {
             origin: AtomicRef::new(),
             began: plain::AtomicU64::new(0),
             signalled: plain::AtomicU64::new(0),
-            asking: Asking::new(),
+            asked: AtomicBool::new(false),
+            question: AtomicPtr::new(null_mut()),
             #[cfg(debug_assertions)]
             foreign: ForeignLocks::new(),
             deadlock: plain::AtomicU64::new(0),
@@ -326,21 +323,21 @@ impl Ticket {
     /// `owners`. Returns `None` if the wait has ended or carries no question.
     pub(super) fn hold<T>(self, f: impl FnOnce(&Question<'_>) -> T) -> Option<T> {
         let _alone = lookers();
-        let asking = &self.waiter.asking;
-        asking.held.store(true, Ordering::SeqCst);
+        let Waiter { asked, question, .. } = self.waiter;
+        asked.store(true, Ordering::SeqCst);
         atomic::no_overtaking();
         let word = self.waiter.word.load(Ordering::SeqCst);
         let still = word == self.number << STATE_BITS | WAITING;
-        let question = if still { asking.question.load(Ordering::SeqCst) } else { null_mut() };
-        // SAFETY: Held: a question that is found in the wait stays in its frame until `held` is
+        let question = if still { question.load(Ordering::SeqCst) } else { null_mut() };
+        // SAFETY: Held: a question that is found in the wait stays in its frame until `asked` is
         // false, and borrows the resource for as long.
         let told = unsafe { question.as_ref() }.map(f);
-        asking.held.store(false, Ordering::Release);
+        asked.store(false, Ordering::Release);
         told
     }
 }
 
-/// Admits one looker at a time, because the field `held` has room for one.
+/// Admits one looker at a time, because the field `asked` has room for one.
 fn lookers() -> MutexGuard<'static, ()> {
     static ALONE: Lock<()> = Lock::new(());
     ALONE.lock()

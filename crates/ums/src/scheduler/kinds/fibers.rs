@@ -41,7 +41,6 @@ impl Kind for Fibers {
         core: &mut Core,
         id: WorkerId,
         waiter: &'static Waiter,
-        name: String,
     ) -> io::Result<ExecutionContext> {
         let pool = core.stacks.get_or_insert_with(|| scheduler.options.stacks());
         let stack = pool.take().map_err(io::Error::other)?;
@@ -50,7 +49,7 @@ impl Kind for Fibers {
             // SAFETY: Home: broken on purpose, in a build with planted bugs.
             pool.give(unsafe { std::ptr::read(&stack) });
         }
-        let fiber = Box::new(Fiber::new(stack, &name, move |suspender| {
+        let fiber = Fiber::on_its_stack(stack, scheduler.worker_name(id), move |suspender| {
             let scheduler = here().expect("a fiber is resumed by its host thread");
             scheduler.with(|core| {
                 if let Some(ExecutionContext::Fiber(_, way_out)) =
@@ -60,9 +59,11 @@ impl Kind for Fibers {
                 }
             });
             or_abort(|| scheduler.worker_main(id, waiter));
-        }));
-        waiter.record.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
-        Ok(ExecutionContext::Fiber(Box::into_raw(fiber), None))
+        });
+        // SAFETY: Home: the fiber was made just above, and is resumed only when it is chosen.
+        let saved_at = unsafe { (*fiber).saved_at() };
+        waiter.record.view.saved_at.store(saved_at.unwrap_or(0), Ordering::Relaxed);
+        Ok(ExecutionContext::Fiber(fiber, None))
     }
 
     #[inline(always)]
@@ -135,7 +136,7 @@ fn bury_current(scheduler: &Scheduler) {
     waiter.give_back();
     let ExecutionContext::Fiber(fiber, _) = execution else { return };
     // SAFETY: Home: the fiber has finished and its worker is removed, so this is the only pointer
-    // to what `create` boxed.
-    let stack = unsafe { Box::from_raw(fiber) }.into_stack();
+    // to what `create` made.
+    let stack = unsafe { Fiber::take_from_stack(fiber) }.into_stack();
     scheduler.with(|core| core.take_stack_back(Some(stack)));
 }

@@ -24,7 +24,6 @@ pub(super) trait Kind {
         core: &mut Core,
         id: WorkerId,
         waiter: &'static Waiter,
-        name: String,
     ) -> io::Result<ExecutionContext>;
 
     /// The first half of a switch: `to` is current from now on. The caller completes the switch

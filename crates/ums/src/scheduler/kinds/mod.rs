@@ -64,9 +64,8 @@ impl WorkerKind {
         core: &mut Core,
         id: WorkerId,
         waiter: &'static Waiter,
-        name: String,
     ) -> io::Result<ExecutionContext> {
-        ask!(self, create(scheduler, core, id, waiter, name))
+        ask!(self, create(scheduler, core, id, waiter))
     }
 
     #[inline(always)]

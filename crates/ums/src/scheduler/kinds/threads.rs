@@ -36,9 +36,9 @@ impl Kind for Threads {
         _: &mut Core,
         id: WorkerId,
         waiter: &'static Waiter,
-        name: String,
     ) -> io::Result<ExecutionContext> {
         let scheduler = scheduler.arc();
+        let name = scheduler.worker_name(id).to_string();
         let builder = std::thread::Builder::new().stack_size(scheduler.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
             scheduler.arrive(waiter);
@@ -56,7 +56,7 @@ impl Kind for Threads {
             entry::enter_by(None);
             waiter.give_back();
         })?;
-        Ok(ExecutionContext::Thread(thread))
+        Ok(ExecutionContext::Thread(Box::new(thread)))
     }
 
     #[inline(always)]
@@ -94,7 +94,7 @@ impl Kind for Threads {
         // The thread sees Retired, gives its waiter back, and ends without touching the core.
         waiter.event.set();
         if let ExecutionContext::Thread(thread) = execution {
-            scheduler.graves.lock().push(thread);
+            scheduler.graves.lock().push(*thread);
         }
     }
 }

@@ -213,7 +213,7 @@ impl Scheduler {
             waiter.record.view.stack().is_some_and(|stack| stack.contains(sp as usize))
         };
         // The lock is only tried, because the blocked thread may hold it.
-        let waiter = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
+        let waiter = self.roster.try_lock().and_then(|roster| roster.all().find(here));
         let Some(waiter) = waiter.filter(|_| !library) else { return false };
         self.is_in_user_code(waiter) && mine::is_whole(waiter)
     }
@@ -243,14 +243,14 @@ pub(super) fn leave_taken(carrier: &'static Carrier) {
     // the scheduler was taken from the carrier. It has not been continued since, because it is on
     // no list. The carrier's own context has been saved since the carrier switched to the root, and
     // only the context that leaves the carrier continues it.
-    unsafe { waiter.record.context.leave_for(&*host) };
+    unsafe { waiter.record.own().context.leave_for(&*host) };
     AWAY.set(None);
     waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
-    let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
+    let within = waiter.record.view.in_request_code.swap(false, Ordering::Relaxed);
     if scheduler.decouple_lendable(waiter, within) {
         set_here(Some(scheduler));
         scheduler.end_preemptive(waiter, REASON);
         debug_assert!(waiter.is(State::Running));
     }
-    waiter.record.in_request_code.store(within, Ordering::Relaxed);
+    waiter.record.view.in_request_code.store(within, Ordering::Relaxed);
 }

@@ -54,7 +54,7 @@ impl Scheduler {
     /// place of its request's own code.
     pub(super) fn decouple_lendable(&self, waiter: &'static Waiter, lendable: bool) -> bool {
         if lendable && self.hosting.has_carriers() {
-            waiter.record.lending.rejoin();
+            waiter.record.own().lending.rejoin();
         }
         self.decouple(waiter);
         !runs_on(waiter)
@@ -70,7 +70,10 @@ impl Scheduler {
 
     /// Returns the waiters of the workers that could be lent the right to run.
     fn returned(&self) -> impl Iterator<Item = &'static Waiter> {
-        self.waiters().filter(|waiter| waiter.record.lending.waits(|| is_saved(waiter)))
+        self.waiters().filter(|waiter| {
+            let thread = waiter.record.thread();
+            thread.is_some_and(|own| own.lending.waits(|| own.context.is_saved()))
+        })
     }
 
     /// Returns whether the scheduler waits on this futex for a worker that will surely arrive: a
@@ -79,7 +82,8 @@ impl Scheduler {
     pub(super) fn is_own_event(&self, futex: u64) -> bool {
         let mut all = self.waiters();
         all.any(|waiter| {
-            [&waiter.event, &waiter.record.lending.back].iter().any(|e| e.address() == futex)
+            let back = waiter.record.thread().map(|own| &own.lending.back);
+            [Some(&waiter.event), back].into_iter().flatten().any(|e| e.address() == futex)
         })
     }
 
@@ -92,18 +96,13 @@ impl Scheduler {
         }
         // Counted before the first of them can run.
         self.counters.workers_lent.fetch_add(1, Ordering::Relaxed);
-        for waiter in
-            self.returned().filter(|waiter| waiter.record.lending.lend(|| is_saved(waiter)))
-        {
+        let all = self.returned().map(|waiter| waiter.record.own());
+        for own in all.filter(|own| own.lending.lend(|| own.context.is_saved())) {
             // SAFETY: One Place: the context is saved, and `lend` has won the worker against the
             // thread that would choose it.
-            unsafe { waiter.record.context.release() };
+            unsafe { own.context.release() };
         }
     }
-}
-
-fn is_saved(waiter: &Waiter) -> bool {
-    waiter.record.context.is_saved()
 }
 
 impl Core {
@@ -112,12 +111,12 @@ impl Core {
     #[inline]
     pub(super) fn can_resume_here(&mut self, id: WorkerId) -> bool {
         let waiter = self.workers.get(id).waiter;
-        !waiter.record.lending.is_lendable() || self.claim(id, waiter)
+        !waiter.record.own().lending.is_lendable() || self.claim(id, waiter)
     }
 
     #[cold]
     fn claim(&mut self, id: WorkerId, waiter: &Waiter) -> bool {
-        let here = waiter.record.lending.choose();
+        let here = waiter.record.own().lending.choose();
         if !here {
             self.record(RingEvent::Leave, id, REASON.index() as u32);
             self.workers.shift(id, State::Running, State::Preemptive, self.turn_at);
@@ -129,9 +128,9 @@ impl Core {
 /// Called by a worker that has rejoined, when it runs again. Returns whether it was lent; then it
 /// is on its own kernel thread.
 fn runs_on(waiter: &'static Waiter) -> bool {
-    let lent = waiter.record.lending.is_lent();
+    let lent = waiter.record.is_lent();
     if lent {
-        waiter.record.context.restore_mask();
+        waiter.record.own().context.restore_mask();
         AWAY.set(Some(waiter));
     }
     lent
@@ -139,7 +138,7 @@ fn runs_on(waiter: &'static Waiter) -> bool {
 
 /// Returns whether the calling worker runs without the baton.
 pub(super) fn is_lent() -> bool {
-    mine::mine().is_some_and(|mine| mine.waiter.record.lending.is_lent())
+    mine::mine().is_some_and(|mine| mine.waiter.record.is_lent())
 }
 
 /// If the calling code is that of a lent worker, and not a signal handler, the worker has the baton
@@ -149,16 +148,16 @@ pub(super) fn settle() {
     let Some(Mine { waiter, .. }) = mine::mine() else { return };
     let in_handler = || {
         !waiter.record.view.stack().is_none_or(StackRange::is_here)
-            || mask_here() != waiter.record.context.mask()
+            || mask_here() != waiter.record.own().context.mask()
     };
-    if waiter.record.lending.is_lent() && !in_handler() {
+    if waiter.record.is_lent() && !in_handler() {
         rejoin();
     }
 }
 
 /// Called at the end of a worker's request. The worker has the baton when this returns.
 pub(super) fn end_request(waiter: &Waiter) {
-    if waiter.record.lending.is_lent() {
+    if waiter.record.is_lent() {
         rejoin();
     }
 }
@@ -168,13 +167,14 @@ fn rejoin() {
     let Some(Mine { scheduler, waiter }) = mine::mine() else { return };
     // SAFETY: Baton: the scheduler outlives its workers' threads: each has an `Arc` of it.
     let scheduler = unsafe { &*scheduler };
-    let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
+    let within = waiter.record.view.in_request_code.swap(false, Ordering::Relaxed);
     loop {
         AWAY.set(None);
-        if waiter.record.lending.ask_for_scheduler() {
+        let own = waiter.record.own();
+        if own.lending.ask_for_scheduler() {
             // SAFETY: One Place: the worker is lent, so it runs on its own kernel thread. The
             // thread that chooses it waits until it is saved.
-            unsafe { waiter.record.context.decouple(&waiter.record.lending.back.post()) };
+            unsafe { own.context.decouple(&own.lending.back.post()) };
         } else {
             scheduler.decouple(waiter);
         }
@@ -184,5 +184,5 @@ fn rejoin() {
     }
     set_here(Some(scheduler));
     scheduler.end_preemptive(waiter, REASON);
-    waiter.record.in_request_code.store(within, Ordering::Relaxed);
+    waiter.record.view.in_request_code.store(within, Ordering::Relaxed);
 }

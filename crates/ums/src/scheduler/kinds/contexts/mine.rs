@@ -34,7 +34,7 @@ pub(super) fn mine() -> Option<Mine> {
 /// switch that change them, the context still counts as saved.
 pub(super) fn is_whole(waiter: &Waiter) -> bool {
     let is_own = waiter.record.view.saved_at.load(Ordering::Relaxed) != 0;
-    is_own && !waiter.record.context.is_saved()
+    is_own && !waiter.record.own().context.is_saved()
 }
 
 /// Returns whether the calling code, in a signal handler, runs on its worker's own stack and with

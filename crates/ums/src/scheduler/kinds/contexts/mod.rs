@@ -52,9 +52,8 @@ impl Kind for Contexts {
         core: &mut Core,
         id: WorkerId,
         waiter: &'static Waiter,
-        name: String,
     ) -> io::Result<ExecutionContext> {
-        scheduler.create_context(core, id, waiter, name).map(ExecutionContext::Own)
+        scheduler.create_context(core, id, waiter).map(ExecutionContext::Own)
     }
 
     #[inline(always)]

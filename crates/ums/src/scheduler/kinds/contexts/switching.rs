@@ -153,7 +153,7 @@ impl Scheduler {
     /// Rejoins the scheduler: the worker is saved, then pushed onto the inbox. Returns when it has
     /// the baton.
     pub(super) fn decouple(&self, waiter: &'static Waiter) {
-        let mine = &waiter.record.context;
+        let mine = &waiter.record.own().context;
         if os::sim::is_here() {
             let inbox = self.inbox;
             let saved = os::sim::carry::ferry(move || inbox.push(waiter));
@@ -185,9 +185,8 @@ impl Scheduler {
         core: &mut Core,
         id: WorkerId,
         waiter: &'static Waiter,
-        name: String,
     ) -> io::Result<Own> {
-        let (scheduler, context) = (self.arc(), &waiter.record.context);
+        let (scheduler, context) = (self.arc(), &waiter.record.become_thread().context);
         let refused: Arc<OnceLock<Refused>> = Arc::default();
         let told = refused.clone();
         let main = move || {
@@ -213,14 +212,14 @@ impl Scheduler {
                 }
             }
         };
-        let thread = self.start_context(core, name, main)?;
+        let thread = self.start_context(core, self.worker_name(id).to_string(), main)?;
         waiter.event.wait();
         if let Some(why) = refused.get() {
             core.take_stack_back(thread.join().ok().flatten());
             return Err(io::Error::other(*why));
         }
         waiter.record.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
-        Ok(Own { context, thread })
+        Ok(Own { context, thread: Box::new(thread) })
     }
 }
 
@@ -273,6 +272,6 @@ impl Own {
         // it. It was idle, so it is saved.
         unsafe { (*self.context).release() };
         self.thread.released();
-        self.thread
+        *self.thread
     }
 }

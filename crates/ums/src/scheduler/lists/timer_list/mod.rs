@@ -121,6 +121,9 @@ pub struct TimerList<T> {
     /// How many times an entry moved down a level, so that a test can count the work.
     #[cfg(test)]
     came_down: u64,
+    /// How many entries were written to when entries were put on the list or taken off.
+    #[cfg(test)]
+    touched: u64,
 }
 
 impl<T: Copy> TimerList<T> {
@@ -138,6 +141,8 @@ impl<T: Copy> TimerList<T> {
             order: Vec::new(),
             #[cfg(test)]
             came_down: 0,
+            #[cfg(test)]
+            touched: 0,
         }
     }
 
@@ -298,6 +303,10 @@ impl<T: Copy> TimerList<T> {
         entry.prev = tail;
         entry.next = NONE;
         entry.place = place as u16;
+        #[cfg(test)]
+        {
+            self.touched += 1 + u64::from(tail != NONE);
+        }
         if tail != NONE {
             self.entries[tail as usize].next = index;
             return;
@@ -312,6 +321,10 @@ impl<T: Copy> TimerList<T> {
     fn remove(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         let (prev, next, place) = (entry.prev, entry.next, entry.place as usize);
+        #[cfg(test)]
+        {
+            self.touched += 1 + u64::from(prev != NONE) + u64::from(next != NONE);
+        }
         entry.generation = entry.generation.wrapping_add(1);
         entry.next = self.vacant;
         self.vacant = index;
