@@ -103,10 +103,27 @@ pub fn ticks_to_ns_quickly(span: u64) -> u64 {
     if ticks_are_ns() {
         return span;
     }
-    match RATE.load(Ordering::Relaxed) {
-        0 => measure_rate(span),
-        rate => ((u128::from(span) * u128::from(rate)) >> 32) as u64,
+    rate().map_or_else(|| measure_rate(span), |rate| rate.ns(span))
+}
+
+/// The rate of the ticks: the number of nanoseconds in 2^32 of them.
+#[derive(Clone, Copy)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// Converts ticks to nanoseconds.
+    #[inline]
+    pub fn ns(self, span: u64) -> u64 {
+        ((u128::from(span) * u128::from(self.0)) >> 32) as u64
     }
+}
+
+/// Returns the rate of the ticks, if [`ticks_to_ns_quickly`] has measured it. It measures none
+/// where ticks are nanoseconds.
+#[inline]
+pub fn rate() -> Option<Rate> {
+    let rate = RATE.load(Ordering::Relaxed);
+    (rate != 0 && !ticks_are_ns()).then_some(Rate(rate))
 }
 
 #[cold]

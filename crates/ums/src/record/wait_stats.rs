@@ -22,7 +22,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::os::clock;
+use crate::os::clock::{self, Rate};
 use crate::os::counted::{AtomicU16, AtomicU32, AtomicU64};
 use crate::os::lock::Lock;
 use crate::record::counters::{add, max};
@@ -47,7 +47,10 @@ pub fn wait_bucket_end(bucket: usize) -> Option<u64> {
 }
 
 /// Wait statistics for one reason. Times are in ticks.
+///
+/// One cache line has all that a short wait changes.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(crate) struct WaitCounters {
     pub begun: AtomicU64,
     count: AtomicU64,
@@ -75,11 +78,22 @@ impl WaitCounters {
     /// Counts a wait that has ended. Only the baton's holder calls this.
     #[inline]
     pub fn ended(&self, total: u64, signal: u64) {
+        self.ended_in(bucket(clock::ticks_to_ns_quickly(total)), total, signal);
+    }
+
+    /// Does the same for a caller that has found the rate of the ticks.
+    #[inline(always)]
+    pub fn ended_at_rate(&self, total: u64, signal: u64, rate: Rate) {
+        self.ended_in(bucket(rate.ns(total)), total, signal);
+    }
+
+    #[inline(always)]
+    fn ended_in(&self, bucket: usize, total: u64, signal: u64) {
         add(&self.count, 1);
         add(&self.total, total);
         add(&self.signal, signal.min(total));
         max(&self.max, total);
-        add(&self.buckets[bucket(clock::ticks_to_ns_quickly(total))], 1);
+        add(&self.buckets[bucket], 1);
     }
 
     fn read(&self) -> WaitSum {
@@ -126,20 +140,22 @@ impl WaitSum {
 
 /// Wait statistics of one scheduler, with a row for each reason.
 pub(crate) struct WaitTable {
-    rows: Box<[WaitCounters]>,
+    rows: Box<[WaitCounters; REASONS_MAX]>,
     /// A copy of the rows at the last reset; empty before the first.
     before: Lock<Vec<WaitSum>>,
 }
 
 impl WaitTable {
     pub fn new() -> WaitTable {
-        let rows = (0..REASONS_MAX).map(|_| WaitCounters::default()).collect();
+        let rows: Box<[_]> = (0..REASONS_MAX).map(|_| WaitCounters::default()).collect();
+        let rows = rows.try_into().ok().expect("as many were made");
         WaitTable { rows, before: Lock::default() }
     }
 
     #[inline]
     pub fn row(&self, reason: WaitReason) -> &WaitCounters {
-        &self.rows[reason.index()]
+        // The remainder, a mask, changes no reason: their numbers are below this.
+        &self.rows[reason.index() % REASONS_MAX]
     }
 
     /// Returns the counts since the last reset.
@@ -165,15 +181,19 @@ impl WaitTable {
 const PLACES: usize = 6;
 
 /// What one request has waited for. The only writer is the worker that carries the request out.
+/// What the first reason needs is within 48 bytes.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct RequestWaits {
     used: AtomicU32,
+    /// The reason of each place.
+    reasons: [AtomicU16; PLACES],
     places: [Place; PLACES],
 }
 
 #[derive(Default)]
+#[repr(C)]
 struct Place {
-    reason: AtomicU16,
     count: AtomicU64,
     total: AtomicU64,
     max: AtomicU64,
@@ -188,10 +208,10 @@ impl Place {
         max(&self.max, total);
     }
 
-    fn read(&self) -> ReasonSum {
+    fn read(&self, reason: &AtomicU16) -> ReasonSum {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ReasonSum {
-            reason: WaitReason::from_index(self.reason.load(Ordering::Relaxed).into()),
+            reason: WaitReason::from_index(reason.load(Ordering::Relaxed).into()),
             count: of(&self.count),
             total: of(&self.total),
             max: of(&self.max),
@@ -206,13 +226,26 @@ impl RequestWaits {
         self.used.store(0, Ordering::Relaxed);
     }
 
+    /// Returns whether this is the first reason for which the request has waited.
+    #[inline(always)]
+    pub fn is_first(&self, reason: WaitReason) -> bool {
+        let first = self.reasons[0].load(Ordering::Relaxed);
+        self.used.load(Ordering::Relaxed) > 0 && first == reason.index() as u16
+    }
+
+    /// Counts a wait for the first reason.
+    #[inline(always)]
+    pub fn first_ended(&self, total: u64, signal: u64) {
+        self.places[0].add(total, signal);
+    }
+
     /// Counts a wait of the request that has ended.
     #[inline]
     pub fn ended(&self, reason: WaitReason, total: u64, signal: u64) {
         let used = self.used.load(Ordering::Relaxed) as usize;
         let number = reason.index() as u16;
-        for place in &self.places[..used] {
-            if place.reason.load(Ordering::Relaxed) == number {
+        for (place, reason) in self.places.iter().zip(&self.reasons).take(used) {
+            if reason.load(Ordering::Relaxed) == number {
                 return place.add(total, signal);
             }
         }
@@ -222,15 +255,14 @@ impl RequestWaits {
     #[cold]
     fn another(&self, used: usize, number: u16, total: u64, signal: u64) {
         if used == PLACES {
-            let last = &self.places[PLACES - 1];
-            last.reason.store(WaitReason::OTHER.index() as u16, Ordering::Relaxed);
-            return last.add(total, signal);
+            self.reasons[PLACES - 1].store(WaitReason::OTHER.index() as u16, Ordering::Relaxed);
+            return self.places[PLACES - 1].add(total, signal);
         }
         let place = &self.places[used];
         for counter in [&place.count, &place.total, &place.max, &place.signal] {
             counter.store(0, Ordering::Relaxed);
         }
-        place.reason.store(number, Ordering::Relaxed);
+        self.reasons[used].store(number, Ordering::Relaxed);
         place.add(total, signal);
         self.used.store(used as u32 + 1, Ordering::Release);
     }
@@ -238,7 +270,7 @@ impl RequestWaits {
     /// Returns the waits of the request so far, one item for each reason.
     pub fn read(&self) -> impl Iterator<Item = ReasonSum> + '_ {
         let used = self.used.load(Ordering::Acquire) as usize;
-        self.places[..used].iter().map(Place::read)
+        self.places.iter().zip(&self.reasons).take(used).map(|(place, reason)| place.read(reason))
     }
 }
 

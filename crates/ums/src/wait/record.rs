@@ -15,7 +15,10 @@ use crate::watch::Watched;
 use crate::watch::lending::Lending;
 
 /// What only workers have. In the waiter of a plain thread it keeps its initial values.
+#[repr(C)]
 pub(crate) struct WorkerRecord {
+    /// What views show of the worker.
+    pub(crate) view: WorkerStatus,
     /// If the worker has its own context (it is a thread that is switched to in user mode), that
     /// context.
     pub(crate) context: context::Context,
@@ -31,8 +34,6 @@ pub(crate) struct WorkerRecord {
     /// The record by which the worker's thread is watched for undeclared blocks; null if it is not
     /// watched.
     watched: AtomicRef<Watched>,
-    /// What views show of the worker.
-    pub(crate) view: WorkerStatus,
     /// What a collector of `tracing` spans gets of the worker.
     pub(crate) spans: WorkerSpans,
 }
@@ -40,13 +41,13 @@ pub(crate) struct WorkerRecord {
 impl WorkerRecord {
     pub(super) fn new() -> WorkerRecord {
         WorkerRecord {
+            view: WorkerStatus::new(),
             context: context::Context::new(),
             lending: Lending::new(),
             in_request_code: AtomicBool::new(false),
             entry: Entry::new(),
             io: atomic::AtomicU64::new(0),
             watched: AtomicRef::new(),
-            view: WorkerStatus::new(),
             spans: WorkerSpans::new(),
         }
     }
@@ -72,9 +73,18 @@ impl WorkerRecord {
 }
 
 /// What views show of a worker: written by its scheduler's current worker, read by any thread.
+///
+/// In the order of the fields, of which a wait and the switch after it touch the first ones.
+#[repr(C)]
 pub(crate) struct WorkerStatus {
     /// The worker's state, one of the states of the worker list, as a number.
     pub state: AtomicU8,
+    /// The number of its kernel thread; 0 for a fiber.
+    pub thread: AtomicU32,
+    /// How often the scheduler has switched to it.
+    pub switches: AtomicU64,
+    /// What its request has waited for so far.
+    pub waits: RequestWaits,
     /// The work request it runs; 0 for none.
     pub request: AtomicU64,
     /// The user of that request; 0 for none.
@@ -85,14 +95,8 @@ pub(crate) struct WorkerStatus {
     pub queued: AtomicU64,
     /// The value of `switches` when that request began.
     pub switches_before: AtomicU64,
-    /// What that request has waited for so far.
-    pub waits: RequestWaits,
     /// How many requests it has finished.
     pub requests_done: AtomicU64,
-    /// How often the scheduler has switched to it.
-    pub switches: AtomicU64,
-    /// The number of its kernel thread; 0 for a fiber.
-    pub thread: AtomicU32,
     /// The lowest address of its stack; 0 if that is not known.
     pub stack_low: AtomicUsize,
     /// One past the highest address of its stack.
