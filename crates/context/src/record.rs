@@ -56,6 +56,13 @@ impl Context {
         from_ref(&self.sp).expose_provenance()
     }
 
+    /// Returns its stack pointer if it is saved, and null otherwise. The answer may be stale, as
+    /// that of [`Context::is_saved`].
+    #[inline]
+    pub fn saved_stack(&self) -> *const () {
+        std::ptr::without_provenance(self.sp.load(Ordering::Relaxed))
+    }
+
     /// Returns whether it is saved. The answer may be stale, unless only the caller may resume the
     /// context (*One Place*).
     pub fn is_saved(&self) -> bool {

@@ -15,24 +15,28 @@ use crate::watch::Watched;
 use crate::watch::lending::Lending;
 
 /// What only workers have. In the waiter of a plain thread it keeps its initial values.
+///
+/// In the order of the fields, so that a switch touches one cache line of it, or two if the worker
+/// has its own context: the first one, and the line where `view` begins.
+#[repr(C, align(64))]
 pub(crate) struct WorkerRecord {
     /// If the worker has its own context (it is a thread that is switched to in user mode), that
     /// context.
     pub(crate) context: context::Context,
+    /// Whether the worker's thread is inside the library.
+    pub(crate) entry: Entry,
+    /// The I/O request that the worker waits for, as the I/O list numbers it; 0 if there is none.
+    pub(crate) io: atomic::AtomicU64,
+    /// What views show of the worker.
+    pub(crate) view: WorkerStatus,
     /// Whether the worker may run without the baton while it waits to be chosen.
     pub(crate) lending: Lending,
     /// Whether the worker runs its request's own code. Anywhere else it must not run without the
     /// baton, because it is in the scheduler's code, which needs the baton.
     pub(crate) in_request_code: AtomicBool,
-    /// Whether the worker's thread is inside the library.
-    pub(crate) entry: Entry,
-    /// The I/O request that the worker waits for, as the I/O list numbers it; 0 if there is none.
-    pub(crate) io: atomic::AtomicU64,
     /// The record by which the worker's thread is watched for undeclared blocks; null if it is not
     /// watched.
     watched: AtomicRef<Watched>,
-    /// What views show of the worker.
-    pub(crate) view: WorkerStatus,
     /// What a collector of `tracing` spans gets of the worker.
     pub(crate) spans: WorkerSpans,
 }
@@ -71,8 +75,12 @@ impl WorkerRecord {
     }
 }
 
-/// What views show of a worker: written by its scheduler's current worker, read by any thread.
+/// What views show of a worker: written by its scheduler's current worker, read by any thread. In
+/// the order of the fields; a switch touches the first two.
+#[repr(C)]
 pub(crate) struct WorkerStatus {
+    /// How often the scheduler has switched to it.
+    pub switches: AtomicU64,
     /// The worker's state, one of the states of the worker list, as a number.
     pub state: AtomicU8,
     /// The work request it runs; 0 for none.
@@ -89,8 +97,6 @@ pub(crate) struct WorkerStatus {
     pub waits: RequestWaits,
     /// How many requests it has finished.
     pub requests_done: AtomicU64,
-    /// How often the scheduler has switched to it.
-    pub switches: AtomicU64,
     /// The number of its kernel thread; 0 for a fiber.
     pub thread: AtomicU32,
     /// The lowest address of its stack; 0 if that is not known.

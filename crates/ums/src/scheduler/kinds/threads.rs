@@ -56,7 +56,7 @@ impl Kind for Threads {
             entry::enter_by(None);
             waiter.give_back();
         })?;
-        Ok(ExecutionContext::Thread(thread))
+        Ok(ExecutionContext::Thread(Box::new(thread)))
     }
 
     #[inline(always)]
@@ -94,7 +94,7 @@ impl Kind for Threads {
         // The thread sees Retired, gives its waiter back, and ends without touching the core.
         waiter.event.set();
         if let ExecutionContext::Thread(thread) = execution {
-            scheduler.graves.lock().push(thread);
+            scheduler.graves.lock().push(*thread);
         }
     }
 }

@@ -22,8 +22,11 @@ use std::sync::Arc;
 
 use super::kind::Kind;
 use crate::os::linux::open::DriverThreads;
+use crate::os::linux::plain::prefetch;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::switch::{Handed, SwitchEvent, WayOut};
+use crate::scheduler::lists::worker_list::Worker;
+use crate::scheduler::switch::{Handed, SwitchEvent};
+use crate::scheduler::way_out::WayOut;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
 use crate::wait::Waiter;
 
@@ -65,6 +68,13 @@ impl Kind for Contexts {
         event: SwitchEvent,
     ) -> Handed {
         Handed::Left(WayOut::Pass(core.pass_to(scheduler, to, event)))
+    }
+
+    #[inline(always)]
+    fn ahead(worker: &Worker<ExecutionContext>) {
+        let record = &worker.waiter.record;
+        prefetch(&record.view);
+        prefetch(record.context.saved_stack());
     }
 
     #[inline]

@@ -14,7 +14,7 @@ use crate::watch::{Pokes, StateFile};
 pub(crate) struct Own {
     /// The worker's context, which is part of its waiter.
     pub(super) context: *const Context,
-    pub(super) thread: ThreadHandle,
+    pub(super) thread: Box<ThreadHandle>,
 }
 
 /// The two contexts of the next switch. Stored in one place, so that a `WayOut` is only two words.

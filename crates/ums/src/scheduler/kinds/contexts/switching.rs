@@ -220,7 +220,7 @@ impl Scheduler {
             return Err(io::Error::other(*why));
         }
         waiter.record.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
-        Ok(Own { context, thread })
+        Ok(Own { context, thread: Box::new(thread) })
     }
 }
 
@@ -273,6 +273,6 @@ impl Own {
         // it. It was idle, so it is saved.
         unsafe { (*self.context).release() };
         self.thread.released();
-        self.thread
+        *self.thread
     }
 }
