@@ -3,7 +3,7 @@
 //! on a list of its scheduler.
 //!
 //! ```text
-//! host  <-  error  <-  memory  <-  wire  <-  vfs  <-  dialect  <-  engine  <-  plan
+//! host  <-  error  <-  memory  <-  wire  <-  tls  <-  vfs  <-  dialect  <-  engine  <-  plan
 //!       <-  server  <-  session  <-  listen
 //! ```
 //!
@@ -22,6 +22,7 @@ pub mod error;
 mod memory;
 mod wire;
 
+mod tls;
 mod vfs;
 
 mod dialect;
@@ -41,6 +42,7 @@ mod copy;
 mod export;
 mod extended;
 mod keeping;
+mod encryption;
 mod input;
 mod login;
 mod run;
@@ -66,3 +68,4 @@ pub use memory::Limits;
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};
 pub use timeouts::{Timeouts, WrongTime, parse_time};
+pub use tls::{Tls, TlsError};

@@ -28,6 +28,7 @@ use crate::keys::Cause;
 use crate::memory::{Kept, Purse};
 use crate::plan;
 use crate::session::{OUT_MAX, Session, Tx, settle};
+use crate::tls::Stream;
 use crate::wire::message::utf8;
 use crate::wire::out::Out;
 use crate::wire::types::{self, Column};
@@ -376,6 +377,7 @@ impl Session {
             let mut run = Run {
                 out: &mut self.out,
                 conn,
+                stream: &mut self.stream,
                 purse: &mut self.purse,
                 kept: self.kept,
                 engine: &self.server.engine,
@@ -467,6 +469,7 @@ pub(crate) fn bind(prepared: &mut Prepared<'_>, parameters: &[Value]) -> Result<
 struct Run<'a> {
     out: &'a mut Out,
     conn: &'a mut dyn Conn,
+    stream: &'a mut Stream,
     purse: &'a mut Purse,
     /// What the session keeps besides.
     kept: Kept,
@@ -487,7 +490,7 @@ impl Run<'_> {
             self.out.bytes.clear();
             return Err(SqlError { fatal: true, ..error }.into());
         }
-        let sent = self.conn.write_all(&self.out.bytes).map_err(Failure::gone);
+        let sent = self.stream.write_all(self.conn, &self.out.bytes).map_err(Failure::gone);
         self.out.clear();
         sent
     }

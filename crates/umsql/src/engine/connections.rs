@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rusqlite::{CachedStatement, Connection};
 
 use super::allowed::{self, Refused};
+use super::clients::Clients;
 use super::files::Files;
 use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
@@ -45,6 +46,8 @@ pub(crate) struct Engine {
     pub(crate) folders: Arc<Folders>,
     /// What clients may take.
     pub(crate) limits: Limits,
+    /// The clients that have logged in.
+    pub(crate) clients: Arc<Clients>,
     pools: Lock<Vec<Vec<Db>>>,
     /// The number of schema changes so far. A statement that was prepared before a change is not
     /// used after it.
@@ -87,6 +90,7 @@ impl Engine {
             lazy: Arc::new(lazy),
             folders: Arc::new(folders),
             limits,
+            clients: Arc::default(),
             pools: Lock::default(),
             schema: AtomicU64::new(0),
             gate,
@@ -195,8 +199,10 @@ impl Engine {
         let page_pool = move || files::page_pool(on);
         let limits = self.limits;
         let memory = move || files::memory(&limits);
+        let clients = Arc::clone(&self.clients);
+        let clients = move || clients.table();
         let own: Vec<tables::Own> =
-            vec![Box::new(group_commit), Box::new(page_pool), Box::new(memory)];
+            vec![Box::new(group_commit), Box::new(page_pool), Box::new(memory), Box::new(clients)];
         tables::register(&connection, own)?;
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);

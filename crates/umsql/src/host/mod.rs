@@ -56,6 +56,20 @@ pub trait Conn {
     /// Any error, a timeout included, ends the connection.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
 
+    /// Writes all of `bytes`, which continue the part of an answer that `write_all` has begun: both
+    /// together have the time of one part.
+    ///
+    /// # Errors
+    /// Those of `write_all`.
+    fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    /// Writes a message about the client to the log.
+    fn warn(&self, text: std::fmt::Arguments<'_>) {
+        let _ = text;
+    }
+
     /// Records that the client has logged in. Returns false if there is no place for it.
     fn logged_in(&mut self) -> bool {
         true
