@@ -11,6 +11,7 @@ use crate::host::{self, Conn};
 use crate::run::Ran;
 use crate::session::{Session, Tx};
 use crate::wire::message::{Body, utf8};
+use crate::wire::out::Tag;
 use crate::wire::types;
 
 /// A COPY makes progress if it brings this many bytes within the time that a session may be idle
@@ -35,7 +36,7 @@ impl Session {
                 self.end_implicit()?;
             }
         }
-        Ok(Ran::Complete(format!("COPY {}", outcome?)))
+        Ok(Ran::Complete(Tag("COPY", Some(outcome?))))
     }
 
     fn copy_rows(
@@ -129,7 +130,7 @@ impl Session {
     }
 
     fn copy_lines(&mut self, insert: &str, oids: &[u32], lines: &mut Lines<'_>) -> Result<usize> {
-        let mut prepared = self.lease()?.prepare_cached(insert)?;
+        let mut prepared = self.lease()?.prepare(insert)?;
         let mut count = 0;
         while let Some(fields) = lines.next()? {
             if host::cancelled() {

@@ -20,23 +20,19 @@ use crate::portal::{Portal, State};
 use crate::run::{Call, Ran, position};
 use crate::session::{OUT_MAX, Session, Tx};
 use crate::statements;
-use crate::wire::message::{Bind, Body, format_of};
+use crate::wire::message::{Bind, Body, format_of, utf8};
+use crate::wire::out::Tag;
 use crate::wire::types::{self, Column};
 
-/// Returns the columns of the statement's description, in the formats of this portal.
-fn described(portal: &Portal) -> Columns {
-    if portal.describe_on_execute {
-        return None;
-    }
-    let mut columns = portal.plan.described.get()?.to_vec();
-    for (index, column) in columns.iter_mut().enumerate() {
-        column.format = format_of(&portal.formats, index);
-    }
-    Some(columns)
+/// Returns the columns as they were described to the client, for this portal or for its statement.
+fn described(portal: &Portal) -> Option<&[Column]> {
+    let of_statement =
+        || if portal.describe_on_execute { None } else { portal.plan.described.get() };
+    portal.columns.as_ref().or_else(of_statement).map(|columns| &**columns)
 }
 
 /// The columns of a result; None for a statement that returns no rows.
-type Columns = Option<Vec<Column>>;
+type Columns = Option<Arc<[Column]>>;
 
 impl Session {
     /// Carries out one message of an extended cycle.
@@ -128,7 +124,7 @@ impl Session {
             }
             // SQLite applies a PRAGMA's setting as soon as the statement is prepared.
             lease.pinned |= sql.pins;
-            if let Err(error) = lease.prepare_cached(text) {
+            if let Err(error) = lease.prepared(text) {
                 let mut error = SqlError::from(error);
                 error.offset = error.offset.and_then(|offset| Some(sql.verbatim_at? + offset));
                 return Err(error);
@@ -154,18 +150,13 @@ impl Session {
         Ok(())
     }
 
-    fn plan_named(&self, name: &str) -> Result<Arc<Plan>> {
-        let found = self.prepared.iter().find(|(known, _)| **known == *name);
-        found.map(|(_, plan)| Arc::clone(plan)).ok_or_else(|| {
-            SqlError::new("26000", format!("prepared statement \"{name}\" does not exist"))
-        })
-    }
-
-    fn portal_named(&mut self, name: &str) -> Result<&mut Portal> {
-        let found = self.portals.iter_mut().find(|(known, _)| **known == *name);
-        found
-            .map(|(_, portal)| portal)
-            .ok_or_else(|| SqlError::new("34000", format!("portal \"{name}\" does not exist")))
+    fn plan_named(&self, name: &[u8]) -> Result<Arc<Plan>> {
+        let found = self.prepared.iter().find(|(known, _)| known.as_bytes() == name);
+        if let Some((_, plan)) = found {
+            return Ok(Arc::clone(plan));
+        }
+        let name = utf8(name)?;
+        Err(SqlError::new("26000", format!("prepared statement \"{name}\" does not exist")))
     }
 
     fn bind(&mut self, body: &[u8]) -> Result<()> {
@@ -188,11 +179,13 @@ impl Session {
                 format!("portal \"{}\" already exists", bind.portal),
             ));
         }
-        let parameters = bind.parameters.iter().enumerate().map(|(index, bytes)| {
-            types::decode(*bytes, plan.types[index], format_of(&bind.parameter_formats, index))
-        });
+        let mut parameters = Vec::with_capacity(wanted);
+        for (index, (bytes, oid)) in bind.parameters.zip(&plan.types).enumerate() {
+            let format = format_of(&bind.parameter_formats, index);
+            parameters.push(types::decode(bytes, *oid, format)?);
+        }
         let portal = Portal {
-            parameters: parameters.collect::<Result<_>>()?,
+            parameters,
             plan,
             formats: bind.result_formats,
             columns: None,
@@ -224,16 +217,15 @@ impl Session {
         let (kind, name) = (body.u8()?, body.string()?);
         match kind {
             b'S' => {
-                let plan = self.plan_named(name)?;
+                let plan = self.plan_named(name.as_bytes())?;
                 self.check_not_failed(&plan)?;
                 self.out.parameter_description(&plan.types);
                 let samples: Vec<Value> = plan.types.iter().map(|oid| plan::sample(*oid)).collect();
-                let columns = self.columns_of(&plan, &samples, &[], false)?;
+                let columns = self.columns_of(&plan, &samples, false)?.flatten();
                 // Once a description has been given, it stays the same for all sessions that share
                 // the plan.
-                let columns = columns.flatten().map(Vec::into_boxed_slice);
                 let columns = columns.map(|columns| &**plan.described.get_or_init(|| columns));
-                self.send_description(columns);
+                self.send_description(columns, &[]);
             }
             b'P' => self.describe_portal(name)?,
             _ => return Err(SqlError::protocol("invalid DESCRIBE message subtype")),
@@ -243,24 +235,37 @@ impl Session {
 
     fn describe_portal(&mut self, name: &str) -> Result<()> {
         let executes = self.next_executes(name);
-        let portal = self.portal_named(name)?;
-        let plan = Arc::clone(&portal.plan);
-        let (parameters, formats) = (portal.parameters.clone(), portal.formats.clone());
-        self.check_not_failed(&plan)?;
-        let columns = self.columns_of(&plan, &parameters, &formats, executes)?;
-        match columns {
-            Some(columns) => {
-                self.send_description(columns.as_deref());
-                self.portal_named(name)?.columns = columns;
+        self.with_portal(name, |me, portal| {
+            me.check_not_failed(&portal.plan)?;
+            match me.columns_of(&portal.plan, &portal.parameters, executes)? {
+                Some(columns) => {
+                    me.send_description(columns.as_deref(), &portal.formats);
+                    portal.columns = columns;
+                }
+                None => portal.describe_on_execute = true,
             }
-            None => self.portal_named(name)?.describe_on_execute = true,
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn send_description(&mut self, columns: Option<&[Column]>) {
+    /// Calls `f` with a portal, which is not in the list meanwhile.
+    fn with_portal<E: From<SqlError>>(
+        &mut self,
+        name: &str,
+        f: impl FnOnce(&mut Session, &mut Portal) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let at = self.portals.iter().position(|(known, _)| **known == *name);
+        let at =
+            at.ok_or_else(|| SqlError::new("34000", format!("portal \"{name}\" does not exist")))?;
+        let (key, mut portal) = self.portals.swap_remove(at);
+        let outcome = f(self, &mut portal);
+        self.portals.push((key, portal));
+        outcome
+    }
+
+    fn send_description(&mut self, columns: Option<&[Column]>, formats: &[u16]) {
         match columns {
-            Some(columns) => self.out.row_description(columns),
+            Some(columns) => self.out.row_description(columns, formats),
             None => self.out.bare(b'n'),
         }
     }
@@ -278,20 +283,12 @@ impl Session {
         &mut self,
         plan: &Plan,
         parameters: &[Value],
-        formats: &[u16],
         row_comes: bool,
     ) -> Result<Option<Columns>> {
-        let sql = match &plan.statement {
-            Some(Statement::Sql(sql)) => sql,
-            other => {
-                let mut columns = other.as_ref().and_then(statements::columns);
-                for (index, column) in columns.iter_mut().flatten().enumerate() {
-                    column.format = format_of(formats, index);
-                }
-                return Ok(Some(columns));
-            }
-        };
-        self.sql_columns(sql, plan, parameters, formats, row_comes)
+        match &plan.statement {
+            Some(Statement::Sql(sql)) => self.sql_columns(sql, plan, parameters, row_comes),
+            other => Ok(Some(other.as_ref().and_then(statements::columns).map(Arc::from))),
+        }
     }
 
     fn sql_columns(
@@ -299,7 +296,6 @@ impl Session {
         sql: &Sql,
         plan: &Plan,
         parameters: &[Value],
-        formats: &[u16],
         row_comes: bool,
     ) -> Result<Option<Columns>> {
         let lease = self.lease()?;
@@ -308,30 +304,33 @@ impl Session {
         }
         let [text] = &sql.texts[..] else { return Ok(Some(None)) };
         lease.pinned |= sql.pins;
-        let mut prepared = lease.prepare_cached(text)?;
-        if prepared.column_count() == 0 {
+        let mut prepared = lease.prepared(text)?;
+        let count = prepared.column_count();
+        if count == 0 {
             return Ok(Some(None));
         }
-        let known = plan::columns(&prepared, text, &plan.types, lease);
+        plan::find_columns(&mut prepared, &plan.types, lease);
+        let known = prepared.columns().cloned().unwrap_or_default();
+        if known.iter().all(|column| column.oid != 0) {
+            return Ok(Some(Some(known)));
+        }
+        if row_comes {
+            return Ok(None);
+        }
         let mut values = Vec::new();
-        if known.iter().any(|(_, oid)| oid.is_none()) {
-            if row_comes {
-                return Ok(None);
-            }
-            if prepared.readonly() {
-                let first = |_: &rusqlite::Connection| -> Result<Vec<Option<u32>>> {
-                    crate::run::bind(&mut prepared, parameters)?;
-                    let mut rows = prepared.raw_query();
-                    let Some(row) = rows.next()? else { return Ok(Vec::new()) };
-                    (0..known.len()).map(|index| Ok(types::of_value(row.get_ref(index)?))).collect()
-                };
-                // If the statement fails with sample values, there is no row, and the types stay
-                // unknown.
-                values = lease.probing(first).unwrap_or_default();
-            }
+        if prepared.readonly() {
+            let first = |_: &rusqlite::Connection| -> Result<Vec<Option<u32>>> {
+                prepared.bind(parameters)?;
+                let (mut rows, _) = prepared.run();
+                let Some(row) = rows.next()? else { return Ok(Vec::new()) };
+                (0..count).map(|index| Ok(types::of_value(row.get_ref(index)?))).collect()
+            };
+            // If the statement fails with sample values, there is no row, and the types stay
+            // unknown.
+            values = lease.probing(first).unwrap_or_default();
         }
         let value = |index: usize| values.get(index).copied().flatten();
-        Ok(Some(Some(plan::settle(known, formats, value))))
+        Ok(Some(Some(plan::settle(&known, value).into_owned().into())))
     }
 
     fn execute_portal(
@@ -340,15 +339,9 @@ impl Session {
         body: &[u8],
     ) -> std::result::Result<(), Failure> {
         let mut body = Body::new(body);
-        let name = body.string()?.to_owned();
+        let name = body.string()?;
         let limit = (body.u32()? as i32).max(0) as usize;
-        // While the portal runs, it is not in the list.
-        self.portal_named(&name)?;
-        let at = self.portals.iter().position(|(known, _)| **known == *name).unwrap_or(0);
-        let (key, mut portal) = self.portals.swap_remove(at);
-        let outcome = self.run_portal(conn, &mut portal, limit);
-        self.portals.push((key, portal));
-        outcome
+        self.with_portal(name, |me, portal| me.run_portal(conn, portal, limit))
     }
 
     fn run_portal(
@@ -357,8 +350,7 @@ impl Session {
         portal: &mut Portal,
         limit: usize,
     ) -> std::result::Result<(), Failure> {
-        let plan = Arc::clone(&portal.plan);
-        let Some(statement) = &plan.statement else {
+        let Some(statement) = &portal.plan.statement else {
             self.out.bare(b'I');
             return Ok(());
         };
@@ -369,24 +361,24 @@ impl Session {
                 return Ok(());
             }
             State::Done => {
-                self.out.complete("SELECT 0");
+                self.out.complete(Tag("SELECT", Some(0)));
                 return Ok(());
             }
         }
         let call = Call {
             parameters: &portal.parameters,
-            types: &plan.types,
+            types: &portal.plan.types,
             formats: &portal.formats,
             limit,
             describe: portal.describe_on_execute,
-            columns: portal.columns.clone().or_else(|| described(portal)),
+            columns: described(portal),
         };
         let outcome = self.within_limit(|me| me.execute(conn, statement, call));
         if matches!(outcome, Err(Failure::Later)) {
             portal.state = State::Fresh;
         }
         match outcome? {
-            Ran::Complete(tag) => self.out.complete(&tag),
+            Ran::Complete(tag) => self.out.complete(tag),
             Ran::Suspended(rest) => {
                 portal.state = State::Suspended(rest, 0);
                 self.out.bare(b's');
@@ -418,7 +410,7 @@ impl Session {
             self.out.bare(b's');
             return Ok(State::Suspended(rows, at));
         }
-        self.out.complete(&format!("SELECT {sent}"));
+        self.out.complete(Tag("SELECT", Some(sent)));
         Ok(State::Done)
     }
 }

@@ -21,7 +21,7 @@ impl Session {
     /// Reads until a unit is complete or no more input has arrived.
     pub(crate) fn fill(&mut self, conn: &mut dyn Conn) -> std::result::Result<Fill, Failure> {
         if self.input.capacity() == 0 {
-            self.input = self.server.take_buffer();
+            [self.input, self.out.bytes] = self.server.take_buffers();
         }
         loop {
             if self.find_unit()? {
@@ -90,8 +90,9 @@ impl Session {
         }
     }
 
-    /// Takes the complete frame at the front of the input.
-    pub(crate) fn take_frame(&mut self) -> Result<(u8, Vec<u8>)> {
+    /// Takes the complete frame at the front of the input. Returns its tag, and puts its body into
+    /// `body`.
+    pub(crate) fn take_frame(&mut self, body: &mut Vec<u8>) -> Result<u8> {
         let rest = &self.input[self.consumed..];
         let len = frame_len(rest, self.max_message())?.filter(|len| *len <= rest.len());
         let len = len.ok_or_else(|| SqlError::protocol("a message ends before its length"))?;
@@ -102,9 +103,10 @@ impl Session {
             self.kept.input = self.input.capacity() + copies * len;
             self.count()?;
         }
-        let body = self.input[self.consumed + 5..self.consumed + len].to_vec();
+        body.clear();
+        body.extend_from_slice(&self.input[self.consumed + 5..self.consumed + len]);
         self.consumed += len;
-        Ok((tag, body))
+        Ok(tag)
     }
 
     /// Takes the next frame, and parks the worker until it has arrived. Only COPY reads like this.
@@ -121,7 +123,8 @@ impl Session {
         loop {
             let rest = &self.input[self.consumed..];
             if frame_len(rest, self.max_message())?.is_some_and(|len| len <= rest.len()) {
-                return Ok(self.take_frame()?);
+                let mut body = Vec::new();
+                return Ok((self.take_frame(&mut body)?, body));
             }
             self.input.drain(..self.consumed);
             self.unit_end = self.unit_end.saturating_sub(self.consumed);

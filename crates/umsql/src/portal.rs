@@ -16,7 +16,7 @@ pub(crate) struct Portal {
     pub(crate) parameters: Vec<Value>,
     pub(crate) formats: Vec<u16>,
     /// The columns as they were described to the client.
-    pub(crate) columns: Option<Vec<Column>>,
+    pub(crate) columns: Option<Arc<[Column]>>,
     pub(crate) describe_on_execute: bool,
     pub(crate) state: State,
     /// The length of the Bind message, used as an estimate of the memory that the portal takes.

@@ -15,13 +15,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::Statement as Prepared;
 use rusqlite::types::{Value, ValueRef};
 
 use crate::accounts::Role;
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Sql, Statement, statement};
-use crate::engine::{Engine, Lease};
+use crate::engine::{Engine, Lease, Prepared};
 use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::keys::Cause;
@@ -29,14 +28,14 @@ use crate::memory::{Kept, Purse};
 use crate::plan;
 use crate::session::{OUT_MAX, Session, Tx, settle};
 use crate::wire::message::utf8;
-use crate::wire::out::Out;
+use crate::wire::out::{Out, Tag};
 use crate::wire::types::{self, Column};
 
 /// The most bytes of a suspended portal's result that are kept.
 const SUSPENDED_MAX: usize = 64 << 20;
 
 /// How to execute a statement.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Call<'a> {
     pub(crate) parameters: &'a [Value],
     pub(crate) types: &'a [u32],
@@ -46,14 +45,14 @@ pub(crate) struct Call<'a> {
     /// Whether to send a RowDescription, or NoData, first.
     pub(crate) describe: bool,
     /// The columns as they were described to the client, if they were.
-    pub(crate) columns: Option<Vec<Column>>,
+    pub(crate) columns: Option<&'a [Column]>,
 }
 
 /// How an execution ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Ran {
     /// The statement is complete; this is its command tag.
-    Complete(String),
+    Complete(Tag),
     /// The row limit was reached; these are the remaining DataRow messages.
     Suspended(Vec<u8>),
 }
@@ -100,7 +99,7 @@ impl Session {
             let outcome = self.within_limit(|me| me.execute(conn, &statement, call))?;
             self.may_defer = false;
             match outcome {
-                Ran::Complete(tag) => self.out.complete(&tag),
+                Ran::Complete(tag) => self.out.complete(tag),
                 Ran::Suspended(_) => unreachable!("a simple query has no row limit"),
             }
         }
@@ -208,7 +207,7 @@ impl Session {
             if self.role == Role::Reader {
                 lease.restrict();
             }
-            self.lease = Some(Box::new(lease));
+            self.lease = Some(lease);
         }
         Ok(self.lease.as_mut().expect("it was just put there"))
     }
@@ -244,7 +243,7 @@ impl Session {
                     if call.describe && call.columns.is_none() && call.limit > 0 {
                         self.out.bare(b'n');
                     }
-                    return Ok(Ran::Complete(tag.into()));
+                    return Ok(Ran::Complete(Tag(tag, None)));
                 }
                 self.own_statement(conn, other, call)
             }
@@ -365,13 +364,13 @@ impl Session {
         let mut rows = 0;
         for text in &sql.texts {
             let located = |failure| locate(failure, sql);
-            let mut prepared = lease.prepare_cached(text).map_err(|error| located(error.into()))?;
+            let mut prepared = lease.prepared(text).map_err(|error| located(error.into()))?;
             // `PRAGMA optimize` writes by internal statements, and SQLite does not report that.
             let optimizes = sql.tag == "PRAGMA" && text.to_ascii_lowercase().contains("optimize");
             if !prepared.readonly() || optimizes {
                 self.own_gate()?;
             }
-            bind(&mut prepared, call.parameters)?;
+            prepared.bind(call.parameters)?;
             let waits = self.waits_for_disk();
             let mut run = Run {
                 out: &mut self.out,
@@ -384,7 +383,7 @@ impl Session {
                 sent: 0,
                 rest: Vec::new(),
             };
-            run.rows(&mut prepared, text, lease, &call)?;
+            run.rows(&mut prepared, lease, &call)?;
             let (sent, rest) = (run.sent, run.rest);
             self.kept.rows += rest.capacity();
             if !rest.is_empty() {
@@ -399,7 +398,7 @@ impl Session {
             }
         }
         let counts = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE" | "SELECT");
-        Ok(Ran::Complete(if counts { format!("{} {rows}", sql.tag) } else { sql.tag.to_owned() }))
+        Ok(Ran::Complete(Tag(sql.tag, counts.then_some(rows))))
     }
 
     /// Acquires the write gate, until the end of the transaction.
@@ -449,20 +448,6 @@ fn quote(name: &str) -> String {
     crate::dialect::translate::quote(name)
 }
 
-/// Binds a value to every `$n` of the statement.
-pub(crate) fn bind(prepared: &mut Prepared<'_>, parameters: &[Value]) -> Result<()> {
-    prepared.clear_bindings();
-    for index in 1..=prepared.parameter_count() {
-        let number =
-            prepared.parameter_name(index).and_then(|name| name.strip_prefix('$')?.parse().ok());
-        let value = number.and_then(|number: usize| parameters.get(number.checked_sub(1)?));
-        let value =
-            value.ok_or_else(|| SqlError::new("42P02", "there is no value for a parameter"))?;
-        prepared.raw_bind_parameter(index, value)?;
-    }
-    Ok(())
-}
-
 /// The rows of one statement while they are sent.
 struct Run<'a> {
     out: &'a mut Out,
@@ -502,36 +487,35 @@ impl Run<'_> {
     fn rows(
         &mut self,
         prepared: &mut Prepared<'_>,
-        text: &str,
         db: &Lease,
         call: &Call<'_>,
     ) -> std::result::Result<(), Failure> {
         let max = self.engine.limits.client;
         let count = prepared.column_count();
-        let known = match &call.columns {
-            Some(columns) if columns.len() == count => None,
+        let described = match call.columns {
+            Some(columns) if columns.len() == count => Some(columns),
             Some(_) if count > 0 => {
                 return Err(SqlError::unsupported("cached plan must not change result type").into());
             }
-            _ => Some(plan::columns(prepared, text, call.types, db)),
+            _ => {
+                plan::find_columns(prepared, call.types, db);
+                None
+            }
         };
-        let mut rows = prepared.raw_query();
+        let (mut rows, found) = prepared.run();
         let mut next = rows.next()?;
-        let columns = match (known, &call.columns) {
-            (Some(known), _) => plan::settle(known, call.formats, |index| {
-                types::of_value(next.as_ref()?.get_ref(index).ok()?)
-            }),
-            (None, columns) => columns.clone().unwrap_or_default(),
-        };
+        let columns = described.or(found.map(|found| &**found)).unwrap_or_default();
+        let columns =
+            plan::settle(columns, |index| types::of_value(next.as_ref()?.get_ref(index).ok()?));
         if call.describe && count > 0 {
-            self.out.row_description(&columns);
+            self.out.row_description(&columns, call.formats);
         }
         while let Some(row) = next {
             let value = |index: usize| -> Result<ValueRef<'_>> { Ok(row.get_ref(index)?) };
             if call.limit > 0 && self.sent == call.limit {
                 let mut kept = Out { bytes: std::mem::take(&mut self.rest) };
                 let before = kept.bytes.capacity();
-                kept.data_row(&columns, max, value)?;
+                kept.data_row(&columns, call.formats, max, value)?;
                 self.rest = kept.bytes;
                 if self.rest.capacity() > before {
                     self.count(db)?;
@@ -544,7 +528,7 @@ impl Run<'_> {
                     .into());
                 }
             } else {
-                self.out.data_row(&columns, max, value)?;
+                self.out.data_row(&columns, call.formats, max, value)?;
                 self.sent += 1;
                 if self.out.bytes.len() > OUT_MAX {
                     self.count(db)?;

@@ -209,18 +209,21 @@ impl Server {
         self.plans.lock().known.clear();
     }
 
-    pub(crate) fn take_buffer(&self) -> Vec<u8> {
-        self.buffers.lock().pop().unwrap_or_default()
+    /// Returns two empty buffers for a request.
+    pub(crate) fn take_buffers(&self) -> [Vec<u8>; 2] {
+        let mut buffers = self.buffers.lock();
+        [buffers.pop().unwrap_or_default(), buffers.pop().unwrap_or_default()]
     }
 
-    pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
-        if buffer.capacity() == 0 || buffer.capacity() > BUFFER_MAX {
-            return;
-        }
-        buffer.clear();
+    /// Keeps these buffers for later requests, unless they are large.
+    pub(crate) fn give_buffers(&self, given: [Vec<u8>; 2]) {
         let mut buffers = self.buffers.lock();
-        if buffers.len() < BUFFERS_KEPT {
-            buffers.push(buffer);
+        for mut buffer in given {
+            let fits = (1..=BUFFER_MAX).contains(&buffer.capacity());
+            if fits && buffers.len() < BUFFERS_KEPT {
+                buffer.clear();
+                buffers.push(buffer);
+            }
         }
     }
 }

@@ -97,7 +97,7 @@ pub struct Session {
     pub(crate) tx: Tx,
     pub(crate) read_only: bool,
     pub(crate) savepoints: Vec<Box<str>>,
-    pub(crate) lease: Option<Box<Lease>>,
+    pub(crate) lease: Option<Lease>,
     pub(crate) holds_gate: bool,
     /// How long the session has been idle in all since it acquired the gate.
     pub(crate) gate_idle: Duration,
@@ -243,9 +243,6 @@ impl Session {
         // The request may have been cancelled while it was queued.
         let cancelled = self.come_back() || host::cancelled();
         self.has_worked = true;
-        if self.out.bytes.capacity() == 0 {
-            self.out.bytes = self.server.take_buffer();
-        }
         match self.unit(conn, cancelled) {
             Ok(true) => (),
             Err(Failure::Later) => {
@@ -315,9 +312,10 @@ impl Session {
             return Ok(self.startup(conn, &packet)?);
         }
         let mut cancelled = cancelled;
+        let mut body = Vec::new();
         while self.consumed < self.unit_end {
             let start = self.consumed;
-            let (tag, body) = self.take_frame()?;
+            let tag = self.take_frame(&mut body)?;
             let is_statement = matches!(tag, b'Q' | b'P' | b'B' | b'D' | b'E' | b'C');
             if cancelled && is_statement && self.is_logged_in() {
                 cancelled = false;
@@ -418,12 +416,14 @@ impl Session {
 
     /// Gives back the buffers that an idle session does not need.
     fn rest(&mut self) {
-        self.server.give_buffer(std::mem::take(&mut self.out.bytes));
+        let out = std::mem::take(&mut self.out.bytes);
+        let mut input = Vec::new();
         if self.consumed == self.input.len() {
-            self.server.give_buffer(std::mem::take(&mut self.input));
+            input = std::mem::take(&mut self.input);
         } else if self.consumed > 0 {
             self.input.drain(..self.consumed);
         }
+        self.server.give_buffers([out, input]);
         if self.input.capacity() > self.input.len() + self.input.len() / 2 + CHUNK {
             self.input.shrink_to_fit();
         }

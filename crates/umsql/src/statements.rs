@@ -1,6 +1,7 @@
 //! The statements that the session executes without SQLite: settings, DBCC, WAITFOR, BACKUP, KILL,
 //! and a few answers with a fixed form.
 
+use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::run::{Call, Ran};
 use crate::session::{OUT_MAX, Session, Tx};
-use crate::wire::message::format_of;
+use crate::wire::out::Tag;
 use crate::wire::types::{self, Column};
 
 /// How many pages one step of a backup copies.
@@ -82,26 +83,20 @@ impl Session {
     ) -> std::result::Result<Ran, Failure> {
         self.check_role(statement)?;
         let (rows, tag) = self.answer(statement)?;
-        let Some(mut columns) = call.columns.or_else(|| columns(statement)) else {
-            return Ok(Ran::Complete(tag.into()));
-        };
-        for (index, column) in columns.iter_mut().enumerate() {
-            column.format = format_of(call.formats, index);
-        }
+        let columns =
+            call.columns.map(Cow::Borrowed).or_else(|| columns(statement).map(Cow::Owned));
+        let Some(columns) = columns else { return Ok(Ran::Complete(Tag(tag, None))) };
         if call.describe {
-            self.out.row_description(&columns);
+            self.out.row_description(&columns, call.formats);
         }
         for row in &rows {
-            self.out.data_row(&columns, usize::MAX, |index| Ok(ValueRef::from(&row[index])))?;
+            let value = |index: usize| Ok(ValueRef::from(&row[index]));
+            self.out.data_row(&columns, call.formats, usize::MAX, value)?;
             if self.out.bytes.len() > OUT_MAX {
                 self.flush(conn)?;
             }
         }
-        Ok(Ran::Complete(if tag == "SELECT" {
-            format!("SELECT {}", rows.len())
-        } else {
-            tag.into()
-        }))
+        Ok(Ran::Complete(Tag(tag, (tag == "SELECT").then_some(rows.len()))))
     }
 
     /// Returns an error unless the client is an owner. `what` completes "only owners may".

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rusqlite::{CachedStatement, Connection};
+use rusqlite::Connection;
 
 use super::allowed::{self, Refused};
 use super::files::Files;
 use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
+use super::statements::{Prepared, Statements};
 use super::{catalog, files, functions, limits, opening, tables, texts};
 use crate::error::{Result, SqlError};
 use crate::host::{self, UserLock};
@@ -22,8 +23,6 @@ use ums::lock::Lock;
 /// How many steps of SQLite's virtual machine run between two checks of the quantum and of
 /// cancellation.
 const STEPS_PER_LOOK: i32 = 1000;
-/// How many prepared statements a pooled connection keeps.
-const STATEMENTS_KEPT: usize = 32;
 /// How many idle connections one scheduler's pool keeps.
 const IDLE_KEPT: usize = 32;
 /// How much memory, in bytes, an idle connection may keep.
@@ -45,7 +44,7 @@ pub(crate) struct Engine {
     pub(crate) folders: Arc<Folders>,
     /// What clients may take.
     pub(crate) limits: Limits,
-    pools: Lock<Vec<Vec<Db>>>,
+    pools: Lock<Vec<Vec<Box<Db>>>>,
     /// The number of schema changes so far. A statement that was prepared before a change is not
     /// used after it.
     schema: AtomicU64,
@@ -170,7 +169,7 @@ impl Engine {
         self.schema.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    fn connect(&self) -> Result<Db> {
+    fn connect(&self) -> Result<Box<Db>> {
         let account = Taken::new(true, &self.limits)?;
         account.begin(0);
         let made = self.connect_with(account);
@@ -178,10 +177,9 @@ impl Engine {
         made
     }
 
-    fn connect_with(&self, account: Taken) -> Result<Db> {
+    fn connect_with(&self, account: Taken) -> Result<Box<Db>> {
         let (mut connection, _) = self.files.connect(&self.path, PATIENCE)?;
         connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=FILE;")?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         limits::set(&connection, self.limits.value)?;
 
         let probe = Probe::default();
@@ -200,18 +198,19 @@ impl Engine {
         tables::register(&connection, own)?;
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);
-        Ok(Db { connection, probe, refused, schema, catalog: false, account })
+        let statements = Statements::new(connection);
+        Ok(Box::new(Db { statements, probe, refused, schema, catalog: false, account }))
     }
 
     /// Takes an idle connection. Connections of this scheduler are preferred, because their caches
     /// were filled here.
-    fn take_kept(&self) -> Option<Db> {
+    fn take_kept(&self) -> Option<Box<Db>> {
         let mut pools = self.pools.lock();
         let own = pools.get_mut(host::scheduler_index()).and_then(Vec::pop);
         own.or_else(|| pools.iter_mut().max_by_key(|pool| pool.len())?.pop())
     }
 
-    fn put_back(&self, db: Db) {
+    fn put_back(&self, db: Box<Db>) {
         let mut pools = self.pools.lock();
         let index = host::scheduler_index();
         if pools.len() <= index {
@@ -236,7 +235,7 @@ fn look(probe: &Probe) -> bool {
 
 #[derive(Debug)]
 struct Db {
-    connection: Connection,
+    statements: Statements,
     probe: Probe,
     refused: Refused,
     schema: u64,
@@ -250,7 +249,7 @@ struct Db {
 #[derive(Debug)]
 pub(crate) struct Lease {
     engine: Arc<Engine>,
-    db: Option<Db>,
+    db: Option<Box<Db>>,
     /// Whether the session has changed the connection. If so, the session keeps the lease, and the
     /// connection is closed afterwards.
     pub(crate) pinned: bool,
@@ -262,7 +261,7 @@ impl Deref for Lease {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
-        &self.db().connection
+        self.db().statements.connection()
     }
 }
 
@@ -276,10 +275,11 @@ impl Lease {
         let schema = self.engine.schema.load(Ordering::Acquire);
         let db = self.db.as_mut().expect("a lease has its connection until it is dropped");
         if db.schema != schema {
-            db.connection.flush_prepared_statement_cache();
+            db.statements.clear();
             // Columns are looked up in the connection's copy of the schema. This query updates the
             // copy.
-            db.connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
+            let connection = db.statements.connection();
+            connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
             db.schema = schema;
         }
         Ok(())
@@ -291,25 +291,19 @@ impl Lease {
         self.db().refused.set_restricted(true);
     }
 
-    /// Prepares a statement, or takes it from the connection's cache. What the authorizer decided
-    /// for an owner does not hold for a reader, so the cache keeps their statements apart.
-    pub(crate) fn prepare_cached(&self, text: &str) -> rusqlite::Result<CachedStatement<'_>> {
-        let connection = &self.db().connection;
-        if self.restricted {
-            // A text may end in a comment, which the new line ends.
-            connection.prepare_cached(&format!("{text}\n/* reader */"))
-        } else {
-            connection.prepare_cached(text)
-        }
+    /// Prepares a statement, or takes the one that the connection has kept.
+    pub(crate) fn prepared(&self, text: &str) -> rusqlite::Result<Prepared<'_>> {
+        self.db().statements.prepare(text, self.restricted)
     }
 
     /// Creates the catalogue views on this connection unless it has them.
     pub(crate) fn ensure_catalog(&mut self) -> Result<()> {
         let db = self.db.as_mut().expect("a lease has its connection until it is dropped");
         if !db.catalog {
-            db.connection.execute_batch(catalog::VIEWS)?;
+            let connection = db.statements.connection();
+            connection.execute_batch(catalog::VIEWS)?;
             // In a transaction that is rolled back, the views go with it.
-            db.catalog = db.connection.is_autocommit();
+            db.catalog = connection.is_autocommit();
         }
         Ok(())
     }
@@ -318,7 +312,7 @@ impl Lease {
     pub(crate) fn schema_changed(&mut self) {
         let schema = self.engine.schema_changed();
         if let Some(db) = &mut self.db {
-            db.connection.flush_prepared_statement_cache();
+            db.statements.clear();
             db.schema = schema;
         }
     }
@@ -343,8 +337,8 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
         db.refused.set_restricted(false);
-        let clean =
-            db.connection.is_autocommit() || db.connection.execute_batch("ROLLBACK").is_ok();
+        let connection = db.statements.connection();
+        let clean = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
         db.account.end();
         db.account.limit_to(self.engine.limits.client);
         // A connection that has kept much of what a large statement took is closed.

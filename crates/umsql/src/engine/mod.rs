@@ -16,6 +16,7 @@ mod lazy_writer;
 mod limits;
 mod opening;
 mod probe;
+mod statements;
 mod tables;
 mod texts;
 
@@ -23,3 +24,4 @@ mod connections;
 
 pub(crate) use connections::{Engine, Lease};
 pub use files::Files;
+pub(crate) use statements::Prepared;

@@ -13,4 +13,4 @@ mod prepared;
 mod results;
 
 pub(crate) use prepared::{Plan, sample, settle};
-pub(crate) use results::columns;
+pub(crate) use results::find_columns;

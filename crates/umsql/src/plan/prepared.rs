@@ -1,7 +1,8 @@
 //! A statement that is ready to be bound to parameters, and the types of its columns once they are
 //! known.
 
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -21,7 +22,7 @@ pub(crate) struct Plan {
     /// The types of its parameters.
     pub(crate) types: Box<[u32]>,
     /// The columns that the first Describe reported. Later executions use the same columns.
-    pub(crate) described: OnceLock<Box<[Column]>>,
+    pub(crate) described: OnceLock<Arc<[Column]>>,
     /// The length of its text, used as an estimate of the memory that the plan takes.
     pub(crate) size: usize,
 }
@@ -62,17 +63,17 @@ pub(crate) fn sample(oid: u32) -> Value {
     }
 }
 
-/// Gives every column a type and a format. `value` returns the type of a column's value in the
-/// first row, if there is one.
+/// Gives every column a type. `value` returns the type of a column's value in the first row, if
+/// there is one.
 pub(crate) fn settle(
-    columns: Vec<(String, Option<u32>)>,
-    formats: &[u16],
+    columns: &[Column],
     mut value: impl FnMut(usize) -> Option<u32>,
-) -> Vec<Column> {
-    let typed = columns.into_iter().enumerate().map(|(index, (name, oid))| Column {
-        name,
-        oid: oid.or_else(|| value(index)).unwrap_or(types::TEXT),
-        format: crate::wire::message::format_of(formats, index),
-    });
-    typed.collect()
+) -> Cow<'_, [Column]> {
+    let mut columns = Cow::Borrowed(columns);
+    for index in 0..columns.len() {
+        if columns[index].oid == 0 {
+            columns.to_mut()[index].oid = value(index).unwrap_or(types::TEXT);
+        }
+    }
+    columns
 }

@@ -3,44 +3,47 @@
 //! A table's column has its declared type. For an expression there are rules for casts, operators
 //! and the common functions. The rules look at tokens only, so some types remain unknown.
 
-use rusqlite::{Connection, Statement as Prepared};
+use rusqlite::Connection;
 
 use super::names::{Names, number, type_at};
 use crate::dialect::tokens::{Token, TokenKind, tokens};
-use crate::wire::types;
+use crate::engine::Prepared;
+use crate::wire::types::{self, Column};
 
-/// Returns the columns of a prepared statement: their names, and their types where those are known
+/// Finds the columns of a prepared statement: their names, and their types where those are known
 /// without a value.
-pub(crate) fn columns(
-    prepared: &Prepared<'_>,
-    text: &str,
-    parameters: &[u32],
-    db: &Connection,
-) -> Vec<(String, Option<u32>)> {
-    let mut columns: Vec<(String, Option<u32>)> = prepared
-        .columns()
-        .map(|column| (column.name().to_owned(), column.decl_type().map(types::by_name)))
-        .collect();
-    if columns.iter().any(|(_, oid)| oid.is_none())
-        && let Ok(tokens) = tokens(text)
-    {
-        let names = Names::new(db, &tokens);
-        let items = result_items(&tokens);
-        let known = items.len() == columns.len();
-        for (index, column) in columns.iter_mut().enumerate() {
-            if column.1.is_none() {
-                column.1 = match items.get(index).filter(|_| known) {
-                    Some(item) => expression(without_alias(item), parameters, &names),
-                    None => names.column(&column.0),
-                };
-            }
-            // SQLite names a column after its text; PostgreSQL names it after the function.
-            if let Some(item) = items.get(index).filter(|_| known) {
-                rename(&mut column.0, item);
-            }
+pub(crate) fn find_columns(prepared: &mut Prepared<'_>, parameters: &[u32], db: &Connection) {
+    prepared.find_columns(parameters, |statement, text| {
+        let columns = statement.columns();
+        let declared = columns
+            .map(|column| Column::new(column.name(), column.decl_type().map_or(0, types::by_name)));
+        let mut columns: Vec<Column> = declared.collect();
+        if columns.iter().any(|column| column.oid == 0) {
+            find_in_text(&mut columns, text, parameters, db);
+        }
+        columns
+    });
+}
+
+/// Finds the types of columns that have none, and the names that PostgreSQL gives them.
+fn find_in_text(columns: &mut [Column], text: &str, parameters: &[u32], db: &Connection) {
+    let Ok(tokens) = tokens(text) else { return };
+    let names = Names::new(db, &tokens);
+    let items = result_items(&tokens);
+    let known = items.len() == columns.len();
+    for (index, column) in columns.iter_mut().enumerate() {
+        if column.oid == 0 {
+            let found = match items.get(index).filter(|_| known) {
+                Some(item) => expression(without_alias(item), parameters, &names),
+                None => names.column(&column.name),
+            };
+            column.oid = found.unwrap_or(0);
+        }
+        // SQLite names a column after its text; PostgreSQL names it after the function.
+        if let Some(item) = items.get(index).filter(|_| known) {
+            rename(&mut column.name, item);
         }
     }
-    columns
 }
 
 fn rename(name: &mut String, item: &[Token<'_>]) {

@@ -328,7 +328,7 @@ impl Table {
     }
 
     fn slots_of(&mut self, mask: u8) -> impl Iterator<Item = &mut Slot> {
-        let slots = self.slots.iter_mut().enumerate();
+        let slots = self.slots.iter_mut().enumerate().skip(mask.trailing_zeros() as usize);
         slots.filter(move |(index, _)| mask & (1 << index) != 0).map(|(_, slot)| slot)
     }
 
@@ -349,7 +349,7 @@ impl Table {
                 self.file.iter().find(|f| f.0 != member && f.1 >= blocks).map(|f| f.2)
             }
             Want::Slots { mask, exclusive } => {
-                let slots = self.slots.iter().enumerate();
+                let slots = self.slots.iter().enumerate().skip(mask.trailing_zeros() as usize);
                 let slots = slots.filter(|(index, slot)| {
                     mask & (1 << index) != 0 && (exclusive || slot.exclusive)
                 });

@@ -90,7 +90,7 @@ impl Startup {
 }
 
 /// Reads the fields of one frame's body.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Body<'a> {
     rest: &'a [u8],
 }
@@ -124,10 +124,15 @@ impl<'a> Body<'a> {
 
     /// Reads a text that ends with a zero byte.
     pub(crate) fn string(&mut self) -> Result<&'a str> {
-        let len = self.rest.iter().position(|byte| *byte == 0).ok_or_else(short)?;
-        let text = utf8(&self.rest[..len])?;
+        utf8(self.name()?)
+    }
+
+    /// Reads a text that ends with a zero byte, as bytes that may be no valid text.
+    pub(crate) fn name(&mut self) -> Result<&'a [u8]> {
+        let len = memchr::memchr(0, self.rest).ok_or_else(short)?;
+        let name = &self.rest[..len];
         self.rest = &self.rest[len + 1..];
-        Ok(text)
+        Ok(name)
     }
 
     /// Reads a value that is preceded by its length. A length of -1 means null.
@@ -165,9 +170,9 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str> {
 #[derive(Debug)]
 pub(crate) struct Bind<'a> {
     pub(crate) portal: &'a str,
-    pub(crate) statement: &'a str,
+    pub(crate) statement: &'a [u8],
     pub(crate) parameter_formats: Vec<u16>,
-    pub(crate) parameters: Vec<Option<&'a [u8]>>,
+    pub(crate) parameters: Values<'a>,
     pub(crate) result_formats: Vec<u16>,
 }
 
@@ -175,17 +180,40 @@ impl<'a> Bind<'a> {
     pub(crate) fn decode(body: &'a [u8]) -> Result<Bind<'a>> {
         let mut body = Body::new(body);
         let portal = body.string()?;
-        let statement = body.string()?;
+        let statement = body.name()?;
         let parameter_formats = formats(&mut body)?;
-        let mut parameters = Vec::new();
-        for _ in 0..body.u16()? {
-            parameters.push(body.value()?);
+        let left = body.u16()?;
+        let parameters = Values { left, body: body.clone() };
+        for _ in 0..left {
+            body.value()?;
         }
         let result_formats = formats(&mut body)?;
         body.end()?;
         Ok(Bind { portal, statement, parameter_formats, parameters, result_formats })
     }
 }
+
+/// The values of a Bind message, all of which are there.
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    left: u16,
+    body: Body<'a>,
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = Option<&'a [u8]>;
+
+    fn next(&mut self) -> Option<Option<&'a [u8]>> {
+        self.left = self.left.checked_sub(1)?;
+        Some(self.body.value().expect("it was read before"))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left.into(), Some(self.left.into()))
+    }
+}
+
+impl ExactSizeIterator for Values<'_> {}
 
 fn formats(body: &mut Body<'_>) -> Result<Vec<u16>> {
     let mut formats = Vec::new();

@@ -2,6 +2,7 @@
 
 use rusqlite::types::ValueRef;
 
+use super::message::format_of;
 use super::types::{self, Column};
 use crate::error::{Result, SqlError};
 
@@ -18,6 +19,10 @@ const ROW_MAX: usize = (1 << 30) - 1;
 /// How much an empty buffer keeps.
 const KEPT: usize = 64 << 10;
 
+/// A command tag: what a statement was, and how many rows it had if that is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag(pub(crate) &'static str, pub(crate) Option<usize>);
+
 /// Bytes to be sent to a client.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
@@ -27,9 +32,8 @@ pub(crate) struct Out {
 impl Out {
     /// Writes one message; `fill` writes its body.
     pub(crate) fn message(&mut self, tag: u8, fill: impl FnOnce(&mut Vec<u8>)) {
-        self.bytes.push(tag);
-        let at = self.bytes.len();
-        self.bytes.extend([0; 4]);
+        self.bytes.extend_from_slice(&[tag, 0, 0, 0, 0]);
+        let at = self.bytes.len() - 4;
         fill(&mut self.bytes);
         self.patch(at);
     }
@@ -70,8 +74,15 @@ impl Out {
         self.message(b'Z', |body| body.push(status as u8));
     }
 
-    pub(crate) fn complete(&mut self, tag: &str) {
-        self.message(b'C', |body| string(body, tag));
+    pub(crate) fn complete(&mut self, Tag(words, rows): Tag) {
+        self.message(b'C', |body| {
+            body.extend_from_slice(words.as_bytes());
+            if let Some(rows) = rows {
+                body.push(b' ');
+                types::decimal(body, rows as i64);
+            }
+            body.push(0);
+        });
     }
 
     pub(crate) fn error(&mut self, error: &SqlError, position: Option<usize>) {
@@ -110,16 +121,16 @@ impl Out {
         });
     }
 
-    pub(crate) fn row_description(&mut self, columns: &[Column]) {
+    pub(crate) fn row_description(&mut self, columns: &[Column], formats: &[u16]) {
         self.message(b'T', |body| {
             body.extend((columns.len() as u16).to_be_bytes());
-            for column in columns {
+            for (index, column) in columns.iter().enumerate() {
                 string(body, &column.name);
                 body.extend([0; 6]); // no table, no column number
                 body.extend(column.oid.to_be_bytes());
                 body.extend(types::size(column.oid).to_be_bytes());
                 body.extend((-1i32).to_be_bytes());
-                body.extend(column.format.to_be_bytes());
+                body.extend(format_of(formats, index).to_be_bytes());
             }
         });
     }
@@ -150,6 +161,7 @@ impl Out {
     pub(crate) fn data_row<'a>(
         &mut self,
         columns: &[Column],
+        formats: &[u16],
         max: usize,
         mut value: impl FnMut(usize) -> Result<ValueRef<'a>>,
     ) -> Result<()> {
@@ -159,7 +171,7 @@ impl Out {
         for (index, column) in columns.iter().enumerate() {
             let written = value(index).and_then(|value| {
                 self.make_room(start, value, max)?;
-                types::encode(&mut self.bytes, value, column)
+                types::encode(&mut self.bytes, value, column.oid, format_of(formats, index))
             });
             if let Err(error) = written {
                 self.bytes.truncate(start);
@@ -182,6 +194,9 @@ impl Out {
 
 /// Writes a text and its zero byte. A zero byte inside would end it early, so it is left out.
 fn string(body: &mut Vec<u8>, text: &str) {
-    body.extend(text.bytes().filter(|byte| *byte != 0));
+    match memchr::memchr(0, text.as_bytes()) {
+        None => body.extend_from_slice(text.as_bytes()),
+        Some(_) => body.extend(text.bytes().filter(|byte| *byte != 0)),
+    }
     body.push(0);
 }

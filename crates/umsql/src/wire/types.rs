@@ -34,17 +34,17 @@ pub(crate) const VOID: u32 = 2278;
 pub(crate) const UUID: u32 = 2950;
 pub(crate) const JSONB: u32 = 3802;
 
-/// A column of a result, as it is described to the client.
+/// A column of a result.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Column {
     pub(crate) name: String,
+    /// Its type. Zero as long as only a value can tell the type.
     pub(crate) oid: u32,
-    pub(crate) format: u16,
 }
 
 impl Column {
     pub(crate) fn new(name: impl Into<String>, oid: u32) -> Column {
-        Column { name: name.into(), oid, format: 0 }
+        Column { name: name.into(), oid }
     }
 }
 
@@ -135,8 +135,8 @@ pub(crate) fn of_value(value: ValueRef<'_>) -> Option<u32> {
     }
 }
 
-/// Writes `value`, preceded by its length, in the type and format of `column`.
-pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Result<()> {
+/// Writes `value`, preceded by its length, in this type and format.
+pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32, format: u16) -> Result<()> {
     if value == ValueRef::Null {
         out.extend((-1i32).to_be_bytes());
         return Ok(());
@@ -149,10 +149,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) ->
     }
     let at = out.len();
     out.extend([0; 4]);
-    if column.format == 0 {
-        encode_text(out, value, column.oid)?;
+    if format == 0 {
+        encode_text(out, value, oid)?;
     } else {
-        encode_binary(out, value, column.oid)?;
+        encode_binary(out, value, oid)?;
     }
     let len = (out.len() - at - 4) as u32;
     out[at..at + 4].copy_from_slice(&len.to_be_bytes());
@@ -162,10 +162,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) ->
 fn encode_text(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()> {
     match oid {
         BOOL => out.push(if boolean(value)? { b't' } else { b'f' }),
-        INT2 | INT4 | INT8 | OID => {
-            let int = integer(value, oid)?;
-            out.extend(int.to_string().bytes());
-        }
+        INT2 | INT4 | INT8 | OID => decimal(out, integer(value, oid)?),
         TIMESTAMPTZ => {
             plain(out, value);
             if let ValueRef::Text(text) = value
@@ -214,9 +211,28 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()>
     Ok(())
 }
 
+/// Writes a number in decimal.
+pub(crate) fn decimal(out: &mut Vec<u8>, number: i64) {
+    let mut digits = [0; 20];
+    let (mut at, mut rest) = (digits.len(), number.unsigned_abs());
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
 /// Writes the value in the text form that does not depend on a type.
 fn plain(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
+        ValueRef::Integer(int) => decimal(out, int),
         ValueRef::Text(text) => out.extend(text),
         other => out.extend(to_text(other).bytes()),
     }
@@ -320,9 +336,24 @@ fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn decode(bytes: Option<&[u8]>, oid: u32, format: u16) -> Result<Value> {
     match (bytes, format) {
         (None, _) => Ok(Value::Null),
-        (Some(bytes), 0) => decode_text(utf8(bytes)?, oid),
+        (Some(bytes), 0) => match short_number(bytes, oid) {
+            Some(int) => Ok(Value::Integer(int)),
+            None => decode_text(utf8(bytes)?, oid),
+        },
         (Some(bytes), _) => decode_binary(bytes, oid),
     }
+}
+
+/// Returns the number that a text of at most nine digits is, if the type is one of those that have
+/// every such number.
+fn short_number(digits: &[u8], oid: u32) -> Option<i64> {
+    if !matches!(oid, INT4 | INT8 | OID) || !(1..=9).contains(&digits.len()) {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, digit| {
+        let digit = digit.wrapping_sub(b'0');
+        (digit < 10).then_some(number * 10 + i64::from(digit))
+    })
 }
 
 fn decode_text(text: &str, oid: u32) -> Result<Value> {
@@ -398,9 +429,8 @@ mod tests {
     use super::*;
 
     fn round_trip(value: Value, oid: u32, format: u16) -> Value {
-        let column = Column { name: String::new(), oid, format };
         let mut out = Vec::new();
-        encode(&mut out, ValueRef::from(&value), &column).unwrap();
+        encode(&mut out, ValueRef::from(&value), oid, format).unwrap();
         decode(Some(&out[4..]), oid, format).unwrap()
     }
 
@@ -432,13 +462,29 @@ mod tests {
     }
 
     #[test]
+    fn integers_are_written_and_read_as_the_standard_library_does() {
+        let edges = [0, 9, 10, -1, 999_999_999, 1_000_000_000, i64::MAX, i64::MIN];
+        for int in edges.into_iter().chain((0..63).map(|shift| 1 << shift)) {
+            let mut out = Vec::new();
+            decimal(&mut out, int);
+            assert_eq!(out, int.to_string().into_bytes());
+            assert_eq!(decode(Some(&out), INT8, 0), Ok(Value::Integer(int)));
+        }
+        for (text, int) in [(" 7 ", 7), ("+7", 7), ("-7", -7), ("007", 7)] {
+            assert_eq!(decode(Some(text.as_bytes()), INT4, 0), Ok(Value::Integer(int)), "{text}");
+        }
+        for (text, oid) in [("", INT4), ("1x", INT8), ("40000", INT2), ("4294967296", OID)] {
+            assert!(decode(Some(text.as_bytes()), oid, 0).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_value_that_does_not_fit_its_column_is_an_error() {
-        let column = |oid, format| Column { name: String::new(), oid, format };
         let mut out = Vec::new();
         for format in [0, 1] {
-            let error = encode(&mut out, ValueRef::Integer(1 << 40), &column(INT4, format));
+            let error = encode(&mut out, ValueRef::Integer(1 << 40), INT4, format);
             assert_eq!(error.unwrap_err().code, "22003");
-            let error = encode(&mut out, ValueRef::Text(b"x"), &column(INT8, format));
+            let error = encode(&mut out, ValueRef::Text(b"x"), INT8, format);
             assert_eq!(error.unwrap_err().code, "22P02");
         }
         assert_eq!(decode(Some(b"x"), INT4, 0).unwrap_err().code, "22P02");
