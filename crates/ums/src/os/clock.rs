@@ -96,29 +96,54 @@ static RATE: AtomicU64 = AtomicU64::new(0);
 /// each other, so after this time the error of the rate is at most one in a hundred thousand.
 const RATE_AFTER_NS: u64 = 10_000_000;
 
-/// Converts ticks to nanoseconds as [`ticks_to_ns`] does, but by a multiplication, which is fast
-/// enough for a histogram of durations.
+/// How many nanoseconds a tick takes. Spans that are compared with each other are converted at the
+/// same rate, because the rate is measured again at each call until the process is 10 ms old.
+#[derive(Clone, Copy)]
+pub struct Rate {
+    /// The number of nanoseconds in 2^32 ticks.
+    scaled: u64,
+}
+
+impl Rate {
+    /// Converts a number of ticks to nanoseconds.
+    #[inline]
+    pub fn ns(self, span: u64) -> u64 {
+        ((u128::from(span) * u128::from(self.scaled)) >> 32) as u64
+    }
+}
+
+/// Returns the rate of the ticks.
 #[inline]
-pub fn ticks_to_ns_quickly(span: u64) -> u64 {
+pub fn rate() -> Rate {
     if ticks_are_ns() {
-        return span;
+        return Rate { scaled: 1 << 32 };
     }
     match RATE.load(Ordering::Relaxed) {
-        0 => measure_rate(span),
-        rate => ((u128::from(span) * u128::from(rate)) >> 32) as u64,
+        0 => measure_rate(),
+        scaled => Rate { scaled },
     }
 }
 
 #[cold]
-fn measure_rate(span: u64) -> u64 {
+fn measure_rate() -> Rate {
     let (ns0, t0) = start();
-    let (ns1, t1) = pair();
-    let (ns, ticks) = (ns1.saturating_sub(ns0), t1.saturating_sub(t0).max(1));
-    if ns >= RATE_AFTER_NS {
-        let rate = (u128::from(ns) << 32) / u128::from(ticks);
-        RATE.store(rate as u64, Ordering::Relaxed);
+    let (mut ns, mut ticks) = (0, 0);
+    while ns < 100_000 {
+        let (ns1, t1) = pair();
+        (ns, ticks) = (ns1.saturating_sub(ns0), t1.saturating_sub(t0).max(1));
     }
-    ticks_to_ns(span)
+    let scaled = ((u128::from(ns) << 32) / u128::from(ticks)) as u64;
+    if ns >= RATE_AFTER_NS {
+        RATE.store(scaled, Ordering::Relaxed);
+    }
+    Rate { scaled }
+}
+
+/// Converts ticks to nanoseconds as [`ticks_to_ns`] does, but by a multiplication, which is fast
+/// enough for a histogram of durations.
+#[inline]
+pub fn ticks_to_ns_quickly(span: u64) -> u64 {
+    rate().ns(span)
 }
 
 /// Returns a number of ticks that takes at most this many nanoseconds, and not much less. A thread

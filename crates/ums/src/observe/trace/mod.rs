@@ -25,7 +25,7 @@ use std::time::Duration;
 use crate::current::{is_worker, sleep};
 use crate::node::{Node, NodeInner};
 use crate::os::clock;
-use crate::record::event_ring::RingEvent;
+use crate::record::event_ring::{Recorded, RingEvent};
 
 /// The time between two reads of the rings while a trace is recorded.
 const READ_EVERY: Duration = Duration::from_millis(4);
@@ -188,7 +188,8 @@ pub(crate) fn last_events(node: &NodeInner) -> Trace {
 /// Reads rings. Remembers for each ring up to which position it was read.
 struct Recorder {
     next: BTreeMap<usize, u64>,
-    events: Vec<TraceEvent>,
+    /// The records read so far, each with its scheduler's number.
+    records: Vec<(usize, Recorded)>,
     lost: u64,
     /// The same moment on both clocks: nanoseconds and ticks.
     moment: (u64, u64),
@@ -197,7 +198,7 @@ struct Recorder {
 impl Recorder {
     fn new() -> Recorder {
         let moment = (clock::now(), clock::ticks());
-        Recorder { next: BTreeMap::new(), events: Vec::new(), lost: 0, moment }
+        Recorder { next: BTreeMap::new(), records: Vec::new(), lost: 0, moment }
     }
 
     /// Skips the events that are in the rings already.
@@ -215,32 +216,32 @@ impl Recorder {
             let first = records.first().map_or(0, |record| record.number);
             let next = *self.next.get(&s.index).unwrap_or(&first);
             self.lost += first.saturating_sub(next);
-            for record in records.iter().filter(|record| record.number >= next) {
-                self.events.push(TraceEvent {
-                    scheduler: s.index,
-                    number: record.number,
-                    at_ns: self.at_ns(record.at),
-                    event: record.event,
-                    worker: record.worker,
-                    detail: record.detail,
-                });
-            }
+            let new = records.iter().filter(|record| record.number >= next);
+            self.records.extend(new.map(|record| (s.index, *record)));
             let last = records.last().map_or(next, |record| record.number + 1);
             self.next.insert(s.index, last.max(next));
         }
     }
 
-    fn at_ns(&self, ticks: u64) -> u64 {
+    fn finish(self, node: &NodeInner) -> Trace {
         let (ns, then) = self.moment;
-        match ticks.checked_sub(then) {
-            Some(later) => ns + clock::ticks_to_ns_quickly(later),
-            None => ns.saturating_sub(clock::ticks_to_ns_quickly(then - ticks)),
-        }
-    }
-
-    fn finish(mut self, node: &NodeInner) -> Trace {
-        self.events.sort_by_key(|event| (event.at_ns, event.scheduler, event.number));
+        // One rate for all events: otherwise two of them could change places.
+        let rate = clock::rate();
+        let at_ns = |ticks: u64| match ticks.checked_sub(then) {
+            Some(later) => ns + rate.ns(later),
+            None => ns.saturating_sub(rate.ns(then - ticks)),
+        };
+        let event = |(scheduler, record): (usize, Recorded)| TraceEvent {
+            scheduler,
+            number: record.number,
+            at_ns: at_ns(record.at),
+            event: record.event,
+            worker: record.worker,
+            detail: record.detail,
+        };
+        let mut events: Vec<_> = self.records.into_iter().map(event).collect();
+        events.sort_by_key(|event| (event.at_ns, event.scheduler, event.number));
         let names = node.all().iter().map(|s| s.name().to_owned()).collect();
-        Trace { events: self.events, lost: self.lost, names }
+        Trace { events, lost: self.lost, names }
     }
 }
