@@ -89,6 +89,8 @@ pub(crate) enum Failure {
     Gone,
     /// The statement has had no effect yet, and must be retried in a later work request.
     Later,
+    /// The rest of the message is carried out in the next work request.
+    Again,
 }
 
 impl<E: Into<SqlError>> From<E> for Failure {

@@ -14,7 +14,7 @@ use rusqlite::types::Value;
 
 use crate::dialect::{Sql, Statement};
 use crate::error::{Failure, Result, SqlError};
-use crate::host::Conn;
+use crate::host::{self, Conn};
 use crate::plan::{self, Plan};
 use crate::portal::{Portal, State};
 use crate::run::{Call, Ran, position};
@@ -410,6 +410,9 @@ impl Session {
             self.out.bytes.extend(&rows[at..end]);
             if self.out.bytes.len() > OUT_MAX {
                 self.flush(conn)?;
+                if host::cancelled() {
+                    return Err(host::Interrupted.into());
+                }
             }
             at = end;
             sent += 1;

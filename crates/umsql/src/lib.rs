@@ -54,6 +54,8 @@ pub mod listen;
 mod deferral_tests;
 #[cfg(test)]
 mod durability_tests;
+#[cfg(test)]
+mod late_tests;
 
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]

@@ -11,13 +11,11 @@ use ums::Node;
 use ums::node::EnqueueError;
 use ums::serve::{Connection, Listener, Next, Outlook, ServeOptions, Why};
 
-use crate::host::{Conn, Peer};
+use crate::host::{Conn, Peer, WaitError};
 use crate::server::Server;
 use crate::session::{Flow, Session};
 use crate::session_limits::Idle;
 
-/// The time from a failed login to its answer, so that passwords cannot be tried quickly.
-const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// The time to send the last message of a connection.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -36,11 +34,13 @@ pub struct Patience {
     /// closed the connection, its statement is cancelled. `None`: never. The first call of
     /// [`serve`] for a server decides.
     pub client_check: Option<Duration>,
+    /// The time from a failed login to its answer, so that passwords cannot be tried quickly.
+    pub refusal: Duration,
 }
 
 impl Default for Patience {
     /// Returns one minute for the login, for sending or receiving bytes, and for a part of an
-    /// answer, and a look at the clients each second.
+    /// answer, a look at the clients each second, and a second until a login is refused.
     fn default() -> Patience {
         let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
         Patience {
@@ -48,6 +48,7 @@ impl Default for Patience {
             transfer: Some(minute),
             answer: Some(minute),
             client_check: Some(second),
+            refusal: second,
         }
     }
 }
@@ -96,11 +97,12 @@ impl Served {
     /// Returns what the session of a client that has not logged in waits for. All the time until
     /// the login has one limit, however many requests it takes.
     fn before_login(&self) -> Next {
-        let limit = if self.session.has_failed() { REFUSAL_PAUSE } else { self.patience.login };
+        let failed = self.session.has_failed();
+        let limit = if failed { self.patience.refusal } else { self.patience.login };
         let left = limit.saturating_sub(self.begun.elapsed());
-        if limit.is_zero() {
+        if limit.is_zero() && !failed {
             Next::Wait
-        } else if left.is_zero() && !self.session.has_failed() {
+        } else if left.is_zero() && !failed {
             Next::Close
         } else {
             Next::WaitAtMost(left)
@@ -141,7 +143,7 @@ impl Served {
         if conn.try_read(&mut ignored).is_ok_and(|read| read == 0) {
             return Next::Close;
         }
-        if self.begun.elapsed() < REFUSAL_PAUSE {
+        if self.begun.elapsed() < self.patience.refusal {
             return self.before_login();
         }
         self.say_last(conn, |session, wire| session.refuse(wire));
@@ -168,8 +170,9 @@ impl ums::serve::Session for Served {
         }
         let flow = match why {
             // In this protocol the client sends first.
-            Why::Connected | Why::TimedOut => Flow::Idle,
-            Why::Readable | Why::Again => {
+            Why::Connected => Flow::Idle,
+            // Input may have come since the time was over. A statement in it is carried out.
+            Why::Readable | Why::Again | Why::TimedOut => {
                 self.server.clock.notice();
                 let idle = self.idle.map_or(Duration::ZERO, |since| since.elapsed());
                 self.session.add_idle(idle);
@@ -209,6 +212,51 @@ struct Wire<'a, 'b> {
     patience: Patience,
 }
 
+impl Wire<'_, '_> {
+    /// Writes `bytes`, and returns how many are written: fewer than all only after a cancellation,
+    /// if that ends the wait.
+    fn send(&mut self, bytes: &[u8], cancellable: bool) -> io::Result<usize> {
+        let transfer = self.conn.timeout.replace(Duration::ZERO);
+        let written = self.conn.write(bytes);
+        self.conn.timeout = transfer;
+        match written {
+            Ok(all) if all == bytes.len() => Ok(all),
+            Ok(some) => self.send_rest(bytes, some, cancellable),
+            Err(error) if WaitError::of(&error).is_some() => self.send_rest(bytes, 0, cancellable),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what is left after the first `written` bytes, for which the client has no room yet.
+    #[cold]
+    fn send_rest(
+        &mut self,
+        bytes: &[u8],
+        mut written: usize,
+        cancellable: bool,
+    ) -> io::Result<usize> {
+        let transfer = self.conn.timeout;
+        let _waiting = self.server.slow.wait_for(Arc::new(self.conn.outlook()));
+        let end = self.patience.answer.map(|time| Instant::now() + time);
+        // A server that stops waits for no client.
+        let closing = self.conn.is_closing();
+        self.conn.cancellable = cancellable || closing;
+        let mut outcome = Ok(());
+        while written < bytes.len() && outcome.is_ok() {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            self.conn.timeout = left.into_iter().chain(transfer).min();
+            outcome = self.conn.write(&bytes[written..]).map(|more| written += more);
+        }
+        (self.conn.timeout, self.conn.cancellable) = (transfer, true);
+        match outcome {
+            Err(error) if WaitError::of(&error) == Some(WaitError::Cancelled) && !closing => {
+                Ok(written)
+            }
+            outcome => outcome.map(|()| written),
+        }
+    }
+}
+
 impl Conn for Wire<'_, '_> {
     fn user(&self) -> u64 {
         self.conn.user().id()
@@ -233,27 +281,11 @@ impl Conn for Wire<'_, '_> {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let transfer = self.conn.timeout.replace(Duration::ZERO);
-        let written = self.conn.write(bytes);
-        self.conn.timeout = transfer;
-        let written = match written {
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => 0,
-            written => written?,
-        };
-        let mut rest = &bytes[written..];
-        if rest.is_empty() {
-            return Ok(());
-        }
-        let _waiting = self.server.slow.wait_for(self.user());
-        let end = self.patience.answer.map(|time| Instant::now() + time);
-        while !rest.is_empty() {
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            self.conn.timeout = left.into_iter().chain(transfer).min();
-            let written = self.conn.write(rest)?;
-            rest = &rest[written..];
-        }
-        self.conn.timeout = transfer;
-        Ok(())
+        self.send(bytes, false).map(drop)
+    }
+
+    fn write_until_cancelled(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.send(bytes, true)
     }
 
     fn logged_in(&mut self) -> bool {
@@ -272,5 +304,13 @@ impl Peer for Outlook {
 
     fn has_gone(&self) -> bool {
         self.client_has_gone()
+    }
+
+    fn has_room(&self) -> bool {
+        Outlook::has_room(self)
+    }
+
+    fn disconnect(&self) {
+        Outlook::disconnect(self);
     }
 }

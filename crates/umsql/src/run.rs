@@ -94,7 +94,9 @@ impl Session {
             self.out.bare(b'I');
         }
         self.several = all.len() > 1;
-        for tokens in all {
+        let done = std::mem::take(&mut self.statements_done);
+        self.may_defer &= done == 0;
+        for (number, tokens) in all.into_iter().enumerate().skip(done) {
             let statement = statement::recognise(tokens, text)?;
             let call = Call { describe: true, ..Call::default() };
             let outcome = self.within_limit(|me| me.execute(conn, &statement, call))?;
@@ -102,6 +104,10 @@ impl Session {
             match outcome {
                 Ran::Complete(tag) => self.out.complete(&tag),
                 Ran::Suspended(_) => unreachable!("a simple query has no row limit"),
+            }
+            if std::mem::take(&mut self.cancelled_late) {
+                self.statements_done = number + 1;
+                return Err(Failure::Again);
             }
         }
         Ok(())
@@ -487,9 +493,15 @@ impl Run<'_> {
             self.out.bytes.clear();
             return Err(SqlError { fatal: true, ..error }.into());
         }
-        let sent = self.conn.write_all(&self.out.bytes).map_err(Failure::gone);
+        let bytes = &mut self.out.bytes;
+        let written = self.conn.write_until_cancelled(bytes).map_err(Failure::gone)?;
+        // What the client has not received of its rows comes before the error.
+        bytes.drain(..written);
+        if host::cancelled() {
+            return Err(host::Interrupted.into());
+        }
         self.out.clear();
-        sent
+        Ok(())
     }
 
     /// Counts the rows that are kept, and those that are sent next.

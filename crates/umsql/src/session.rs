@@ -122,6 +122,13 @@ pub struct Session {
     pub(crate) timeouts_after: Option<Timeouts>,
     /// Why the clock may cancel the statement.
     pub(crate) armed: Vec<Cause>,
+    /// Whether the clock was asked to cancel the statement, and may have done so.
+    pub(crate) was_armed: bool,
+    /// Whether the clock has cancelled the request for a statement that had just ended. Then what
+    /// follows is carried out in another request, which is not cancelled.
+    pub(crate) cancelled_late: bool,
+    /// How many statements of the query have been carried out in earlier requests.
+    pub(crate) statements_done: usize,
     /// Whether the last request has carried something out, and not only read a part of a unit.
     pub(crate) has_worked: bool,
     /// What the client is told after a pause, because its login failed.
@@ -149,6 +156,9 @@ impl Session {
             timeouts: server.timeouts,
             timeouts_after: None,
             armed: Vec::new(),
+            was_armed: false,
+            cancelled_late: false,
+            statements_done: 0,
             has_worked: false,
             refusal: None,
             asked_for: 0,
@@ -238,7 +248,7 @@ impl Session {
             Ok(Fill::Part) => return Flow::Idle,
             Ok(Fill::End) => return Flow::Close,
             Err(Failure::Sql(error)) => return self.close_with(conn, &error),
-            Err(Failure::Gone | Failure::Later) => return Flow::Close,
+            Err(_) => return Flow::Close,
         }
         // The request may have been cancelled while it was queued.
         let cancelled = self.come_back() || host::cancelled();
@@ -247,7 +257,7 @@ impl Session {
             self.out.bytes = self.server.take_buffer();
         }
         match self.unit(conn, cancelled) {
-            Ok(true) => (),
+            Ok(true) | Err(Failure::Again) => (),
             Err(Failure::Later) => {
                 if self.flush(conn).is_err() {
                     return Flow::Close;
@@ -328,11 +338,14 @@ impl Session {
                 Phase::Ready => self.message(conn, tag, &body),
                 _ => self.password(conn, tag, &body).map_err(Failure::from),
             };
-            if matches!(outcome, Err(Failure::Later)) {
+            if matches!(outcome, Err(Failure::Later | Failure::Again)) {
                 self.consumed = start;
             }
             if !outcome? {
                 return Ok(false);
+            }
+            if std::mem::take(&mut self.cancelled_late) {
+                return Err(Failure::Again);
             }
         }
         Ok(true)
@@ -367,6 +380,7 @@ impl Session {
 
     /// Answers a message whose statement was cancelled while it was deferred.
     fn message_cancelled(&mut self, tag: u8) -> std::result::Result<(), Failure> {
+        self.statements_done = 0;
         self.fail(SqlError::from(host::Interrupted).into(), |_| None)?;
         if tag == b'Q' {
             self.ready();

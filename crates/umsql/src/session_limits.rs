@@ -107,12 +107,15 @@ impl Session {
             self.arm(Cause::StatementTimeout, self.timeouts.statement);
         }
         let outcome = run(self);
-        if !self.armed.is_empty() && !matches!(outcome, Err(Failure::Later)) {
+        if self.was_armed && !matches!(outcome, Err(Failure::Later)) {
+            self.was_armed = false;
             self.disarm_all();
+            // From here on the clock cancels nothing of this session. If it has cancelled the
+            // request before, and the statement has not noticed that, the rest of the request must
+            // not notice it either.
             let cancelled = |error: &SqlError| matches!(error.code, "57014" | "40001" | "53200");
             if !matches!(&outcome, Err(Failure::Sql(error)) if cancelled(error)) {
-                // The clock was a moment too late.
-                self.server.keys.take_cause(self.user);
+                self.cancelled_late = self.server.keys.take_cause(self.user).is_some();
             }
         }
         outcome
@@ -137,6 +140,7 @@ impl Session {
     /// Lets the clock cancel this session's statement after this time, unless it was asked to
     /// before.
     fn arm(&mut self, cause: Cause, after: Duration) {
+        self.was_armed = true;
         if !self.armed.contains(&cause) {
             self.armed.push(cause);
             self.server.clock.arm(self.user, cause, Instant::now() + after);

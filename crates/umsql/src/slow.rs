@@ -7,24 +7,31 @@
 //! it is seldom the first.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ums::lock::Lock;
 
-use crate::host;
+use crate::host::Peer;
 
 /// The clients that workers wait for.
 #[derive(Debug)]
 pub(crate) struct SlowReaders {
     /// The most that there may be.
     max: AtomicUsize,
-    /// Their users, the longest wait first.
-    users: Lock<VecDeque<u64>>,
+    waiting: Lock<Queue>,
+}
+
+/// The clients, the longest wait first, each with the number of its wait.
+#[derive(Debug, Default)]
+struct Queue {
+    next: u64,
+    clients: VecDeque<(u64, Arc<dyn Peer>)>,
 }
 
 impl Default for SlowReaders {
     fn default() -> SlowReaders {
-        SlowReaders { max: AtomicUsize::new(usize::MAX), users: Lock::default() }
+        SlowReaders { max: AtomicUsize::new(usize::MAX), waiting: Lock::default() }
     }
 }
 
@@ -36,18 +43,24 @@ impl SlowReaders {
         self.max.store(workers.saturating_sub(reserve).max(1), Ordering::Relaxed);
     }
 
-    /// Records that a worker waits for this user to read, until the result is dropped. May end the
-    /// request, and so the connection, of the user that has been waited for longest.
-    pub(crate) fn wait_for(&self, user: u64) -> Waiting<'_> {
-        let mut users = self.users.lock();
-        let first =
-            if users.len() >= self.max.load(Ordering::Relaxed) { users.pop_front() } else { None };
-        users.push_back(user);
-        drop(users);
-        if let Some(first) = first {
-            host::cancel_request(first);
+    /// Records that a worker waits for this client to read, until the result is dropped. May end
+    /// the connection of the client that has been waited for longest.
+    ///
+    /// That is decided while the lock is held, which the end of a wait takes, too: so the client is
+    /// still waited for. If it has just read, its worker is about to go on, and the next client is
+    /// looked at.
+    pub(crate) fn wait_for(&self, client: Arc<dyn Peer>) -> Waiting<'_> {
+        let mut waiting = self.waiting.lock();
+        let Queue { next, clients } = &mut *waiting;
+        if clients.len() >= self.max.load(Ordering::Relaxed)
+            && let Some(first) = clients.iter().position(|(_, client)| !client.has_room())
+            && let Some((_, slow)) = clients.remove(first)
+        {
+            slow.disconnect();
         }
-        Waiting { readers: self, user }
+        *next += 1;
+        clients.push_back((*next, client));
+        Waiting { readers: self, number: *next }
     }
 }
 
@@ -55,14 +68,14 @@ impl SlowReaders {
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     readers: &'a SlowReaders,
-    user: u64,
+    number: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut users = self.readers.users.lock();
-        if let Some(at) = users.iter().position(|user| *user == self.user) {
-            users.remove(at);
+        let mut waiting = self.readers.waiting.lock();
+        if let Ok(at) = waiting.clients.binary_search_by_key(&self.number, |(number, _)| *number) {
+            waiting.clients.remove(at);
         }
     }
 }
@@ -70,6 +83,31 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[derive(Debug, Default)]
+    struct Client {
+        has_room: AtomicBool,
+        is_disconnected: AtomicBool,
+    }
+
+    impl Peer for Client {
+        fn is_busy(&self) -> bool {
+            true
+        }
+
+        fn has_gone(&self) -> bool {
+            false
+        }
+
+        fn has_room(&self) -> bool {
+            self.has_room.load(Ordering::Relaxed)
+        }
+
+        fn disconnect(&self) {
+            self.is_disconnected.store(true, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn workers_stay_and_the_longest_wait_ends_first() {
@@ -79,11 +117,32 @@ mod tests {
             assert_eq!(readers.max.load(Ordering::Relaxed), max);
         }
         readers.leave_workers(4);
-        let first = readers.wait_for(1);
-        let _second = readers.wait_for(2);
-        let _third = readers.wait_for(3);
-        assert_eq!(*readers.users.lock(), [2, 3]);
-        drop(first);
-        assert_eq!(*readers.users.lock(), [2, 3]);
+        let clients: [Arc<Client>; 4] = Default::default();
+        let ended = || clients.each_ref().map(|c| c.is_disconnected.load(Ordering::Relaxed));
+        let first = readers.wait_for(clients[0].clone());
+        let second = readers.wait_for(clients[1].clone());
+        assert_eq!(ended(), [false; 4]);
+        let third = readers.wait_for(clients[2].clone());
+        assert_eq!(ended(), [true, false, false, false]);
+        drop((first, second));
+        let _fourth = readers.wait_for(clients[3].clone());
+        assert_eq!(ended(), [true, false, false, false], "the first two have gone already");
+        drop(third);
+    }
+
+    #[test]
+    fn a_client_that_has_just_read_keeps_its_connection() {
+        let readers = SlowReaders::default();
+        readers.leave_workers(4);
+        let clients: [Arc<Client>; 4] = Default::default();
+        let ended = || clients.each_ref().map(|c| c.is_disconnected.load(Ordering::Relaxed));
+        let _waits = clients.each_ref().map(|client| {
+            if Arc::ptr_eq(client, &clients[2]) {
+                // Its worker has not continued yet.
+                clients[0].has_room.store(true, Ordering::Relaxed);
+            }
+            readers.wait_for(client.clone())
+        });
+        assert_eq!(ended(), [false, true, true, false]);
     }
 }

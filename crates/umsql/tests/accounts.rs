@@ -15,14 +15,19 @@ use umsql::{Accounts, Role};
 
 mod common;
 use common::TestServer;
+use umsql::listen::Patience;
 
 /// Runs a test on a server with an owner and a reader, once with each kind of workers.
 fn with_accounts(test: impl Fn(&TestServer)) {
+    with_patience(Patience::default(), test);
+}
+
+fn with_patience(patience: Patience, test: impl Fn(&TestServer)) {
     for fibers in [false, true] {
         let builder = Node::builder().schedulers(2).max_workers(32).stack_size(1 << 20);
         // SAFETY: Contract: see the header.
         let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
-        let server = TestServer::on(builder.build().unwrap(), |settings| {
+        let server = TestServer::patient(builder.build().unwrap(), patience, |settings| {
             let mut accounts = Accounts::new();
             accounts.add("ann", Role::Owner, "of Ann").unwrap();
             accounts.add("bob", Role::Reader, "of Bob").unwrap();
@@ -55,6 +60,16 @@ fn only_the_password_of_the_account_opens_it() {
 
 /// Logs in by hand with a proof that is wrong. Returns the server's messages without their nonces.
 fn wrong_login(server: &TestServer, name: &str) -> Vec<String> {
+    let (mut stream, mut answers) = begin_wrong_login(server, name);
+    answers.push(message(&mut stream).replace(name, "NAME"));
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty(), "the connection ends after the error");
+    answers
+}
+
+/// The same, without waiting for the answer to the proof.
+fn begin_wrong_login(server: &TestServer, name: &str) -> (TcpStream, Vec<String>) {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let packet = [b"\0\x03\0\0user\0", name.as_bytes(), b"\0\0"].concat();
@@ -69,11 +84,29 @@ fn wrong_login(server: &TestServer, name: &str) -> Vec<String> {
     answers.push(answer.replace(&nonce, ""));
     let proof = format!("c=biws,r={nonce},p={}=", "A".repeat(43));
     send(&mut stream, proof.as_bytes());
-    answers.push(message(&mut stream).replace(name, "NAME"));
-    let mut rest = Vec::new();
-    stream.read_to_end(&mut rest).unwrap();
-    assert!(rest.is_empty(), "the connection ends after the error");
-    answers
+    (stream, answers)
+}
+
+#[test]
+fn a_wrong_password_is_answered_after_a_pause_in_which_others_are_served() {
+    let hour = Duration::from_secs(3600);
+    with_patience(Patience { refusal: hour, ..Patience::default() }, |server| {
+        let (mut guess, _) = begin_wrong_login(server, "ann");
+        // What the client sends meanwhile changes nothing.
+        guess.write_all(b"more").unwrap();
+        // More requests than there are schedulers: the proof has been examined before the last.
+        for _ in 0..20 {
+            let mut ann = connect(server, "ann", "of Ann").unwrap();
+            ann.batch_execute("select 1").unwrap();
+        }
+        guess.set_nonblocking(true).unwrap();
+        let answer = guess.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(answer.kind(), std::io::ErrorKind::WouldBlock, "an answer before the pause");
+    });
+    let none = Patience { refusal: Duration::ZERO, ..Patience::default() };
+    with_patience(none, |server| {
+        assert!(wrong_login(server, "ann")[2].contains("28P01"));
+    });
 }
 
 fn send(stream: &mut TcpStream, body: &[u8]) {

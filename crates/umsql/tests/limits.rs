@@ -12,6 +12,7 @@ use ums::Node;
 
 mod common;
 use common::TestServer;
+use umsql::listen::Patience;
 
 /// Runs `test` with thread workers on one scheduler, and with fibers on two.
 fn in_kinds(test: impl Fn(Node)) {
@@ -171,7 +172,9 @@ fn a_reader_loses_its_snapshot_before_the_log_grows_without_bound() {
 #[test]
 fn workers_stay_for_clients_that_read() {
     in_kinds(|node| {
-        let server = TestServer::on(node, |_| ());
+        // A worker that waits for a client to read would wait forever.
+        let patience = Patience { answer: None, transfer: None, ..Patience::default() };
+        let server = TestServer::patient(node, patience, |_| ());
         let query = "with recursive c(i) as (select 1 union all select i + 1 from c limit 1000)
             select hex(zeroblob(1000000)) from c\0";
         let mut message = b"Q".to_vec();
@@ -188,9 +191,96 @@ fn workers_stay_for_clients_that_read() {
                 stream
             })
             .collect();
-        for round in 0..20 {
-            assert_eq!(number(&mut server.client(), &format!("select {round}::bigint")), round);
-        }
+        let (config, (done, is_done)) = (server.config(), std::sync::mpsc::channel());
+        let readers = std::thread::spawn(move || {
+            for round in 0..20 {
+                let mut reader = config.connect(postgres::NoTls).unwrap();
+                assert_eq!(number(&mut reader, &format!("select {round}::bigint")), round);
+            }
+            done.send(()).unwrap();
+        });
+        let served = is_done.recv_timeout(Duration::from_secs(60));
+        // If no worker was left, one becomes free for each of these connections.
         drop(slow);
+        readers.join().unwrap();
+        assert_eq!(served, Ok(()), "a client that reads is not served");
     });
+}
+
+/// Connects without a library, and returns what is not read by itself.
+fn raw(server: &TestServer) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(b"\0\0\0\x11\0\x03\0\0user\0me\0\0").unwrap();
+    assert!(read_until_ready(&mut stream).is_empty());
+    stream
+}
+
+fn send_query(stream: &mut TcpStream, sql: &str) {
+    let len = (sql.len() as u32 + 5).to_be_bytes();
+    stream.write_all(&[b"Q", &len[..], sql.as_bytes(), b"\0"].concat()).unwrap();
+}
+
+/// Reads up to the next ReadyForQuery, and returns the SQLSTATEs of the errors before it.
+fn read_until_ready(stream: &mut TcpStream) -> Vec<String> {
+    let mut errors = Vec::new();
+    loop {
+        let mut header = [0; 5];
+        stream.read_exact(&mut header).unwrap();
+        let len = u32::from_be_bytes(header[1..].try_into().unwrap());
+        let mut body = vec![0; len as usize - 4];
+        stream.read_exact(&mut body).unwrap();
+        match header[0] {
+            b'Z' => return errors,
+            b'E' => {
+                let code = body.split(|byte| *byte == 0).find(|field| field.starts_with(b"C"));
+                errors.push(String::from_utf8_lossy(&code.unwrap()[1..]).into_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_the_error_of_a_timeout_and_stays() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |_| ());
+        let (mut slow, mut other) = (raw(&server), server.client());
+        send_query(&mut slow, "set statement_timeout = 1500; create table t(x)");
+        assert!(read_until_ready(&mut slow).is_empty());
+        // The rows are more than the sockets hold. The transaction owns the gate.
+        let rows = "begin; insert into t with recursive c(i) as
+            (select 1 union all select i + 1 from c limit 20)
+            select hex(zeroblob(500000)) from c returning x";
+        send_query(&mut slow, rows);
+        // SQLite has inserted all rows before it returns the first.
+        while slow.peek(&mut [0; 1000]).unwrap() < 1000 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // The time ends the statement and its transaction, although the client does not read.
+        other.batch_execute("insert into t values ('other')").unwrap();
+        assert_eq!(read_until_ready(&mut slow), ["57014"]);
+        send_query(&mut slow, "rollback; select count(*) from t");
+        assert!(read_until_ready(&mut slow).is_empty());
+        assert_eq!(number(&mut other, "select count(*) from t"), 1);
+    });
+}
+
+#[test]
+fn a_statement_that_comes_before_its_session_was_ended_is_carried_out() {
+    let node = Node::builder().schedulers(1).max_workers(8).build().unwrap();
+    let server = TestServer::on(node, |_| ());
+    let mut idle = server.client();
+    idle.batch_execute("set idle_in_transaction_session_timeout = 200; begin").unwrap();
+    // No worker is free when the time is over.
+    let busy: Vec<_> = (0..8)
+        .map(|_| {
+            let mut stream = raw(&server);
+            send_query(&mut stream, "select pg_sleep(2)");
+            stream
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(number(&mut idle, "select 1::bigint"), 1);
+    drop(busy);
 }

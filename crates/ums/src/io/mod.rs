@@ -32,6 +32,7 @@ use crate::record::reason::WaitReason;
 use crate::scheduler::alarm::{self, Noticed};
 use crate::scheduler::lists::io_list::{Completion, CompletionRoutine};
 use crate::scheduler::{Frozen, Scheduler, Submission, Timed, here};
+use crate::wait::Waiter;
 use crate::wait::What;
 use crate::wait::error::WaitError;
 
@@ -64,18 +65,27 @@ pub(crate) fn wait_out(op: LiveOp<'_>, reason: WaitReason) -> io::Result<usize> 
 }
 
 /// Sends bytes on a stream: as many as there is room for, and waits only if there is no room at
-/// all. `deadline` returns the deadline of that wait.
+/// all. `deadline` returns the deadline of that wait; a cancellation ends it if it is
+/// `cancellable`.
 ///
 /// # Errors
 /// As for [`wait_for`].
-pub(crate) fn send_bytes(mut op: LiveOp<'_>, deadline: impl Fn() -> u64) -> io::Result<usize> {
+pub(crate) fn send_bytes(
+    mut op: LiveOp<'_>,
+    deadline: impl Fn() -> u64,
+    cancellable: bool,
+) -> io::Result<usize> {
     let mut until = None;
     loop {
         if let Tried::Finished(result) = send_what_fits(&mut op)? {
             return decode(result);
         }
         let until = *until.get_or_insert_with(&deadline);
-        wait_writable(op.fd(), WaitReason::NETWORK_WRITE, until)?;
+        let room = LiveOp::poll(op.fd(), Side::Out);
+        match here() {
+            Some(on) => on_worker(&on, room, WaitReason::NETWORK_WRITE, until, cancellable)?,
+            None => on_thread(room, until)?,
+        };
     }
 }
 
@@ -188,10 +198,15 @@ fn on_worker(
     std::mem::forget(frozen);
     outcome.ok()?;
     if result == -libc::ECANCELED {
-        let cancelled = waiter.cancelled.load(Ordering::Relaxed);
-        Err(if cancelled { WaitError::Cancelled } else { WaitError::TimedOut })?;
+        Err(why_ended(waiter, cancellable || deadline == NEVER))?;
     }
     decode(result)
+}
+
+/// Returns why an operation has ended without a result: cancelled, if a cancellation ends it.
+fn why_ended(waiter: &Waiter, cancellation_ends: bool) -> WaitError {
+    let cancelled = cancellation_ends && waiter.cancelled.load(Ordering::Relaxed);
+    if cancelled { WaitError::Cancelled } else { WaitError::TimedOut }
 }
 
 /// Counts and reports a submission that blocked the scheduler for this many ticks, if that is long.

@@ -236,7 +236,7 @@ impl<S: AsRawFd> Socket<S> {
 
     fn write_bytes(&self, op: LiveOp<'_>) -> io::Result<usize> {
         yield_if_due();
-        send_bytes(op, || self.limits.end(Way::Write))
+        send_bytes(op, || self.limits.end(Way::Write), true)
     }
 
     /// Tries the write, and waits only if there is no room. There nearly always is room; then this

@@ -50,11 +50,21 @@ pub trait Conn {
     /// worker ([`crate::Flow::Later`]).
     fn resume(&self) -> Box<dyn FnOnce() + Send>;
 
-    /// Writes all of `bytes`. Parks the worker while the connection accepts no more.
+    /// Writes all of `bytes`. Parks the worker while the connection accepts no more. A cancellation
+    /// does not end this wait, unless the server stops.
     ///
     /// # Errors
     /// Any error, a timeout included, ends the connection.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Writes `bytes` for a statement that goes on afterwards. Returns how many are written: all,
+    /// or fewer if the request is cancelled while it waits.
+    ///
+    /// # Errors
+    /// Any error, a timeout included, ends the connection.
+    fn write_until_cancelled(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
 
     /// Records that the client has logged in. Returns false if there is no place for it.
     fn logged_in(&mut self) -> bool {
@@ -74,6 +84,12 @@ pub trait Peer: std::fmt::Debug + Send + Sync {
 
     /// Returns whether the client has closed the connection.
     fn has_gone(&self) -> bool;
+
+    /// Returns whether bytes could be sent to the client without waiting.
+    fn has_room(&self) -> bool;
+
+    /// Ends the connection. What waits for the client then fails.
+    fn disconnect(&self);
 }
 
 /// A cell of a [`HostTable`].

@@ -30,6 +30,14 @@ impl TestServer {
     }
 
     pub fn on(node: Node, change: impl FnOnce(&mut Settings)) -> TestServer {
+        TestServer::patient(node, Patience::default(), change)
+    }
+
+    pub fn patient(
+        node: Node,
+        patience: Patience,
+        change: impl FnOnce(&mut Settings),
+    ) -> TestServer {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("umsql-test-{}-{number}", std::process::id()));
@@ -41,8 +49,7 @@ impl TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let options = ServeOptions::default();
-        let server =
-            listen::serve(&node, listener, options, engine.clone(), Patience::default()).unwrap();
+        let server = listen::serve(&node, listener, options, engine.clone(), patience).unwrap();
         TestServer { address, dir, server: Some(server), node: Some(node), engine: Some(engine) }
     }
 

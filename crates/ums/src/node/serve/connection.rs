@@ -83,11 +83,13 @@ pub struct Connection<'a> {
     client: &'a Arc<Client>,
     /// The longest time that one read or write waits; `None` means no limit.
     pub timeout: Option<Duration>,
+    /// Whether a cancellation of the request ends a write that waits; true when a request begins.
+    pub cancellable: bool,
 }
 
 impl<'a> Connection<'a> {
     fn of(client: &'a Arc<Client>) -> Connection<'a> {
-        Connection { client, timeout: None }
+        Connection { client, timeout: None, cancellable: true }
     }
 
     /// Returns the connection's user.
@@ -160,6 +162,12 @@ impl<'a> Connection<'a> {
         crate::current::warn(WarningKind::Client, text);
     }
 
+    /// Returns whether this is the connection's last request: the server is stopping, or the
+    /// connection makes room for a new one.
+    pub fn is_closing(&self) -> bool {
+        self.client.stopping()
+    }
+
     fn deadline(&self) -> u64 {
         self.timeout.map_or(NEVER, clock::after)
     }
@@ -186,7 +194,7 @@ impl std::fmt::Debug for Resumer {
     }
 }
 
-/// A handle that says from any thread whether a client is still there.
+/// A handle that says from any thread whether a client is still there and reads.
 #[derive(Clone)]
 pub struct Outlook {
     client: Weak<Client>,
@@ -202,6 +210,18 @@ impl Outlook {
     /// that was not read yet makes no difference.
     pub fn client_has_gone(&self) -> bool {
         self.client.upgrade().is_none_or(|client| client.stream.has_ended())
+    }
+
+    /// Returns whether a write would not wait now, because the client has read enough.
+    pub fn has_room(&self) -> bool {
+        self.client.upgrade().is_some_and(|client| client.stream.has_room())
+    }
+
+    /// Closes the connection; a read or write that waits for the client ends.
+    pub fn disconnect(&self) {
+        if let Some(client) = self.client.upgrade() {
+            client.stream.close();
+        }
     }
 }
 
@@ -227,7 +247,7 @@ impl Write for Connection<'_> {
     /// Writes; suspends the worker while the peer does not read.
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let deadline = self.deadline();
-        send_bytes(LiveOp::send(self.client.fd(), buf, 0), || deadline)
+        send_bytes(LiveOp::send(self.client.fd(), buf, 0), || deadline, self.cancellable)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -122,13 +122,22 @@ impl Stream {
     /// Returns whether the peer has closed the connection, or at least its sending side, also if
     /// there is input that has not been read.
     pub(super) fn has_ended(&self) -> bool {
-        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        self.shows(PollFlags::RDHUP, PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// Returns whether there is room for bytes to send.
+    pub(super) fn has_room(&self) -> bool {
+        self.shows(PollFlags::OUT, PollFlags::OUT)
+    }
+
+    /// Asks the system for the events `asked`, and returns whether it shows one of `wanted` now.
+    fn shows(&self, asked: PollFlags, wanted: PollFlags) -> bool {
         let mut asked = match self {
-            Stream::Tcp(stream) => [PollFd::new(stream, PollFlags::RDHUP)],
-            Stream::Unix(stream) => [PollFd::new(stream, PollFlags::RDHUP)],
+            Stream::Tcp(stream) => [PollFd::new(stream, asked)],
+            Stream::Unix(stream) => [PollFd::new(stream, asked)],
         };
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().intersects(ended)
+        poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().intersects(wanted)
     }
 
     pub(super) fn fd(&self) -> RawFd {
