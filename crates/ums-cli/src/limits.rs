@@ -34,8 +34,10 @@ pub struct LimitArgs {
     max_message: u16,
 
     /// The length of the log at which readers lose an old snapshot that keeps it from beginning
-    /// again: their transactions end with an error (72000).
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    /// again: their transactions end with an error (72000). Also the most that one transaction may
+    /// write (54000).
+    #[arg(long, value_name = "MIB", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(1..))]
     max_log: u32,
 
     /// Close the connection of a client that takes longer than this to receive one part of an

@@ -221,14 +221,16 @@ impl<'a> Lines<'a> {
         };
         let line = rest[..len].strip_suffix(b"\r").unwrap_or(&rest[..len]).to_vec();
         self.at += skip;
-        utf8(&line)?;
+        if utf8(&line)?.contains('\0') {
+            return Err(types::nul());
+        }
         Ok(Some(line))
     }
 
     fn text_fields(&self, line: &[u8]) -> Fields {
         let mut fields = vec![Vec::new()];
         let mut starts = vec![0];
-        let mut bytes = line.iter().copied().enumerate();
+        let mut bytes = line.iter().copied().enumerate().peekable();
         while let Some((index, byte)) = bytes.next() {
             let field = fields.last_mut().expect("there is always a last field");
             if byte == self.copy.delimiter {
@@ -242,6 +244,15 @@ impl<'a> Lines<'a> {
                     Some(b'b') => field.push(8),
                     Some(b'f') => field.push(12),
                     Some(b'v') => field.push(11),
+                    Some(octal @ b'0'..=b'7') => {
+                        let mut byte = octal - b'0';
+                        for _ in 0..2 {
+                            let next = bytes.next_if(|(_, next)| (b'0'..=b'7').contains(next));
+                            let Some((_, digit)) = next else { break };
+                            byte = byte << 3 | (digit - b'0');
+                        }
+                        field.push(byte);
+                    }
                     Some(other) => field.push(other),
                     None => field.push(b'\\'),
                 }
@@ -332,6 +343,16 @@ mod tests {
         let rows = all(false, &["1\ta\\tb\t\\", "N\n2\t\\\\N", "\tc\r\n\\.\n3"]);
         assert_eq!(rows[0], row(&["1", "a\tb", "NULL"]));
         assert_eq!(rows[1], row(&["2", "\\N", "c"]));
+        let rows = all(false, &["\\101\\0\\758\t\\8"]);
+        assert_eq!(rows[0], row(&["A\0=8", "8"]));
+    }
+
+    #[test]
+    fn a_line_with_a_zero_byte_is_refused() {
+        let copy = copy(true);
+        let mut lines = Lines::new(&copy);
+        lines.push(b"1,a\0b\n");
+        assert_eq!(lines.next().unwrap_err().code, "22021");
     }
 
     #[test]

@@ -155,6 +155,7 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
         | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
         | ffi::SQLITE_CONSTRAINT_ROWID => "23505",
         ffi::SQLITE_ERROR_SNAPSHOT => return snapshot_too_old(),
+        LONG_TRANSACTION => return transaction_too_long(),
         ffi::SQLITE_CONSTRAINT_NOTNULL => "23502",
         ffi::SQLITE_CONSTRAINT_FOREIGNKEY => "23503",
         ffi::SQLITE_CONSTRAINT_CHECK => "23514",
@@ -196,6 +197,16 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
 fn snapshot_too_old() -> SqlError {
     SqlError::new("72000", "snapshot too old: the log has reached its limit")
         .hint("End the transaction and begin another; ums serve has --max-log.")
+}
+
+/// SQLite's code for a transaction that has written all that one may write to the log. To SQLite it
+/// is a full disk: it rolls the transaction back.
+pub(crate) const LONG_TRANSACTION: i32 = ffi::SQLITE_FULL | 0xc8 << 8;
+
+/// Returns the error of a transaction that would write more than the log's limit.
+fn transaction_too_long() -> SqlError {
+    SqlError::new("54000", "the transaction writes more than the log may have")
+        .hint("Write less in one transaction; ums serve has --max-log.")
 }
 
 /// Chooses the SQLSTATE by the message, because SQLite reports most mistakes in a statement with

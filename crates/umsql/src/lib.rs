@@ -19,6 +19,7 @@
 pub mod host;
 
 pub mod error;
+mod budget;
 mod memory;
 mod wire;
 

@@ -2,26 +2,29 @@
 //!
 //! Nouns. An *account* counts the bytes of one taker: a connection of the engine (SQLite's memory:
 //! cached pages, values, sorts) or a session (messages, results, suspended portals). The *budget*
-//! is the sum of all accounts. Accounts take their part of it in pieces of [`PIECE`], so that most
-//! requests for memory touch only their own account.
+//! of a server is the sum of its accounts. Accounts take their part of it in pieces of [`PIECE`],
+//! so that most requests for memory touch only their own account.
 //!
 //! ```text
-//!   SQLite ──(vfs::entry)──▶ the caller's account ──▶ the budget of the process
+//!   SQLite ──(vfs::entry)──▶ the caller's account ──▶ the budget of its server
 //!   session ──────────────▶ its own account ───────▶
 //! ```
 //!
 //! SQLite asks for memory without saying for which connection. The worker says it: its word (of
 //! `ums`) is the number of its present account, from the lease of a connection to its end.
 //!
-//! Invariant *Stays*: an account is never freed, because SQLite's blocks carry its number. Account
-//! 0 belongs to the process itself, and nothing is counted in it.
+//! Invariant *Stays*: an account and a budget are never freed, because SQLite's blocks carry the
+//! account's number, and the account that of the budget. Account 0 belongs to the process itself,
+//! and nothing is counted in it.
 //!
 //! A request beyond a limit fails; SQLite then reports `SQLITE_NOMEM`, and a session 53200. A small
 //! account is not refused for the budget, so clients that take much do not stop those that take
 //! little. Memory that the library itself, statistics and the pool of pages use is not counted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use crate::budget::{Budget, Sum};
 use crate::error::SqlError;
 use crate::host;
 
@@ -48,7 +51,8 @@ pub struct Limits {
     /// The length of a text or blob, and of a row in a table.
     pub value: usize,
     /// The length of the log. When a reader keeps it from beginning again at that length, the
-    /// reader's transaction ends with an error.
+    /// reader's transaction ends with an error. A transaction that would write more than this ends
+    /// with an error, too.
     pub log: u64,
 }
 
@@ -62,27 +66,9 @@ impl Limits {
     }
 }
 
-/// The budget of the process.
-struct Budget {
-    limit: AtomicUsize,
-    taken: AtomicUsize,
-    refusals: AtomicU64,
-}
-
-static BUDGET: Budget = Budget {
-    limit: AtomicUsize::new(usize::MAX),
-    taken: AtomicUsize::new(0),
-    refusals: AtomicU64::new(0),
-};
-
 static ALL: [Account; ACCOUNTS] = [const { Account::new() }; ACCOUNTS];
 /// One more than the largest number that was ever used.
 static USED: AtomicUsize = AtomicUsize::new(1);
-
-/// Sets the budget of the process. A process has one, so the last server that is opened sets it.
-pub(crate) fn set_budget(bytes: usize) {
-    BUDGET.limit.store(bytes, Relaxed);
-}
 
 /// What one connection or session takes.
 #[derive(Debug)]
@@ -90,6 +76,8 @@ pub(crate) struct Account {
     in_use: AtomicBool,
     /// The user for which it is counted; 0 means none.
     user: AtomicU64,
+    /// The number of the budget of its server.
+    budget: AtomicUsize,
     is_connection: AtomicBool,
     bytes: AtomicUsize,
     /// Its part of the budget, which is not less than `bytes` unless the account is small.
@@ -107,6 +95,7 @@ impl Account {
         Account {
             in_use: AtomicBool::new(false),
             user: AtomicU64::new(0),
+            budget: AtomicUsize::new(0),
             is_connection: AtomicBool::new(false),
             bytes: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
@@ -118,6 +107,10 @@ impl Account {
         }
     }
 
+    fn budget(&self) -> &'static Sum {
+        Sum::of(self.budget.load(Relaxed))
+    }
+
     /// Counts `bytes`. Returns false, and counts nothing, if a limit forbids it.
     fn charge(&self, bytes: usize) -> bool {
         let now = self.bytes.fetch_add(bytes, Relaxed) + bytes;
@@ -126,7 +119,7 @@ impl Account {
         }
         self.bytes.fetch_sub(bytes, Relaxed);
         self.refusals.fetch_add(1, Relaxed);
-        BUDGET.refusals.fetch_add(1, Relaxed);
+        self.budget().refusals.fetch_add(1, Relaxed);
         false
     }
 
@@ -149,18 +142,25 @@ impl Account {
             return true;
         }
         let more = (bytes - reserved).next_multiple_of(PIECE);
-        let taken = BUDGET.taken.fetch_add(more, Relaxed) + more;
-        if taken > BUDGET.limit.load(Relaxed) && bytes > SMALL {
-            BUDGET.taken.fetch_sub(more, Relaxed);
+        if !self.budget().take(more, bytes <= SMALL) {
             return false;
         }
         self.reserved.fetch_add(more, Relaxed);
         true
     }
 
+    /// Counts that `bytes` are free. It never panics, because SQLite frees its blocks by it.
     fn discharge(&self, bytes: usize) {
-        let now = self.bytes.fetch_sub(bytes, Relaxed) - bytes;
+        let now = self.bytes.fetch_sub(bytes, Relaxed).wrapping_sub(bytes);
         self.keep_reserved(now.next_multiple_of(PIECE) + PIECE);
+    }
+
+    /// Moves the account, which was just taken, to this budget, with what covers its bytes: blocks
+    /// of its last use may not be free yet.
+    fn change_budget(&self, number: usize) {
+        let reserved = self.reserved.load(Relaxed);
+        let _ = Sum::of(number).take(reserved, true);
+        Sum::of(self.budget.swap(number, Relaxed)).give_back(reserved);
     }
 
     /// Ends the use of the account, which keeps only what covers its bytes.
@@ -177,7 +177,7 @@ impl Account {
                 .reserved
                 .fetch_update(Relaxed, Relaxed, |reserved| (reserved > bytes).then_some(bytes))
         {
-            BUDGET.taken.fetch_sub(before - bytes, Relaxed);
+            self.budget().give_back(before - bytes);
         }
     }
 }
@@ -226,8 +226,10 @@ pub(crate) fn grow_block(account: u32, before: usize, after: usize) -> bool {
 
 /// Gives back what a block of an account took.
 pub(crate) fn give_block(account: u32, bytes: usize) {
-    if account > 0 {
-        ALL[account as usize].discharge(bytes);
+    if account > 0
+        && let Some(account) = ALL.get(account as usize)
+    {
+        account.discharge(bytes);
     }
 }
 
@@ -238,11 +240,16 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Takes an account, for a connection or for a session, with the limits of one client.
+    /// Takes an account, for a connection or for a session, with the limits of one client of the
+    /// server with this budget.
     ///
     /// # Errors
     /// 53300 if all are in use.
-    pub(crate) fn new(is_connection: bool, limits: &Limits) -> Result<Taken, SqlError> {
+    pub(crate) fn new(
+        is_connection: bool,
+        limits: &Limits,
+        budget: &Budget,
+    ) -> Result<Taken, SqlError> {
         let take = |account: &Account| {
             !account.in_use.load(Relaxed) && !account.in_use.swap(true, Relaxed)
         };
@@ -253,6 +260,7 @@ impl Taken {
         USED.fetch_max(number + 1, Relaxed);
         let taken = Taken { number };
         let account = taken.account();
+        account.change_budget(budget.number());
         account.is_connection.store(is_connection, Relaxed);
         account.limit.store(limits.client, Relaxed);
         account.temporary_limit.store(limits.temporary, Relaxed);
@@ -307,9 +315,12 @@ pub(crate) fn stop() {
 #[derive(Debug)]
 pub(crate) struct Purse {
     limits: Limits,
+    budget: Arc<Budget>,
     user: u64,
     /// `None` while the session keeps next to nothing.
     account: Option<Taken>,
+    /// What the session has counted in it. The account may have blocks of its last use, too.
+    counted: usize,
 }
 
 /// The parts of what a session keeps, in bytes.
@@ -332,13 +343,14 @@ impl Kept {
 }
 
 impl Purse {
-    pub(crate) fn new(limits: Limits, user: u64) -> Purse {
-        Purse { limits, user, account: None }
+    pub(crate) fn new(limits: Limits, budget: Arc<Budget>, user: u64) -> Purse {
+        Purse { limits, budget, user, account: None, counted: 0 }
     }
 
     fn empty(&mut self) {
+        let counted = std::mem::take(&mut self.counted);
         if let Some(held) = self.account.take() {
-            held.account().discharge(held.bytes());
+            held.account().discharge(counted);
         }
     }
 
@@ -352,7 +364,7 @@ impl Purse {
         if bytes < PIECE {
             self.empty();
         } else if self.account.is_none() {
-            let account = Taken::new(false, &self.limits)?;
+            let account = Taken::new(false, &self.limits, &self.budget)?;
             account.account().user.store(self.user, Relaxed);
             self.account = Some(account);
         }
@@ -361,14 +373,16 @@ impl Purse {
             return Ok(());
         };
         let engine = connection.map_or(0, Taken::bytes);
-        held.limit_to(self.limits.client.saturating_sub(engine));
-        let before = held.bytes();
+        let before = self.counted;
+        let foreign = held.bytes().saturating_sub(before);
+        held.limit_to(self.limits.client.saturating_sub(engine) + foreign);
         if bytes > before && !held.account().charge(bytes - before) {
             return Err(SqlError::out_of_memory());
         }
         if bytes < before {
             held.account().discharge(before - bytes);
         }
+        self.counted = bytes;
         let left = self.limits.client.saturating_sub(bytes);
         connection.into_iter().for_each(|taken| taken.limit_to(left));
         Ok(())
@@ -420,11 +434,12 @@ pub(crate) struct Row {
     pub(crate) refusals: u64,
 }
 
-/// Returns what each user takes, ordered by user.
-pub(crate) fn rows() -> Vec<Row> {
+/// Returns what each user of the server with this budget takes, ordered by user.
+pub(crate) fn rows(budget: &Budget) -> Vec<Row> {
     let mut rows = std::collections::BTreeMap::<u64, Row>::new();
     for account in &ALL[1..USED.load(Relaxed)] {
-        if !account.in_use.load(Relaxed) {
+        let is_another = account.budget.load(Relaxed) != budget.number();
+        if !account.in_use.load(Relaxed) || is_another {
             continue;
         }
         let user = account.user.load(Relaxed);
@@ -441,16 +456,6 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.into_values().collect()
 }
 
-/// Returns how often a limit has forbidden something, to any client.
-pub(crate) fn refusals() -> u64 {
-    BUDGET.refusals.load(Relaxed)
-}
-
-/// Returns what of the budget is taken, and the budget.
-pub(crate) fn budget() -> (usize, usize) {
-    (BUDGET.taken.load(Relaxed), BUDGET.limit.load(Relaxed))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -460,7 +465,8 @@ mod tests {
 
     #[test]
     fn an_account_is_refused_beyond_its_limit_and_counts_nothing_then() {
-        let taken = Taken::new(true, &LIMITS).unwrap();
+        let budget = Budget::new(LIMITS.server).unwrap();
+        let taken = Taken::new(true, &LIMITS, &budget).unwrap();
         let account = taken.account();
         let before = account.bytes.load(Relaxed);
         assert!(account.charge(9 << 20));
@@ -491,8 +497,9 @@ mod tests {
 
     #[test]
     fn what_a_session_keeps_is_not_left_for_its_statements() {
-        let connection = Taken::new(true, &LIMITS).unwrap();
-        let mut purse = Purse::new(LIMITS, 1);
+        let budget = Arc::new(Budget::new(LIMITS.server).unwrap());
+        let connection = Taken::new(true, &LIMITS, &budget).unwrap();
+        let mut purse = Purse::new(LIMITS, budget, 1);
         let kept = Kept { input: 6 << 20, ..Kept::default() };
         purse.count(kept, Some(&connection)).unwrap();
         assert!(!connection.account().charge(5 << 20));
@@ -508,8 +515,49 @@ mod tests {
     }
 
     #[test]
+    fn a_session_gives_back_only_what_it_has_counted() {
+        let mut purse = Purse::new(LIMITS, Arc::new(Budget::new(1 << 40).unwrap()), 1);
+        let kept = Kept { input: 6 << 20, ..Kept::default() };
+        purse.count(kept, None).unwrap();
+        // A block of the account's last use, which its connection frees later.
+        let held = purse.account.as_ref().unwrap();
+        let (number, account) = (held.number as u32, held.account());
+        assert!(account.charge(1 << 20));
+        let more = Kept { rows: 4 << 20, ..kept };
+        purse.count(more, None).unwrap();
+        purse.count(Kept::default(), None).unwrap();
+        assert_eq!(account.bytes.load(Relaxed), 1 << 20);
+        give_block(number, 1 << 20);
+        assert_eq!(account.bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn each_server_has_a_budget_of_its_own() {
+        let limits = Limits { server: 8 << 20, ..LIMITS };
+        let [one, two] = [(); 2].map(|()| Budget::new(limits.server).unwrap());
+        let [first, second] = [&one, &two].map(|of| Taken::new(true, &limits, of).unwrap());
+        assert!(first.account().charge(7 << 20));
+        assert!(second.account().charge(7 << 20), "the other server takes nothing from it");
+        let third = Taken::new(true, &limits, &one).unwrap();
+        assert!(!third.account().charge(5 << 20));
+        assert_eq!((one.refusals(), two.refusals()), (1, 0));
+        assert_eq!(one.taken(), first.account().reserved.load(Relaxed));
+        assert_eq!(rows(&one).iter().map(|row| row.statements).sum::<usize>(), 7 << 20);
+        first.account().discharge(7 << 20);
+        drop(first);
+        assert_eq!(one.taken(), 0);
+        // Blocks that are still there when another server takes the account go with it.
+        assert_eq!(two.taken(), 7 << 20);
+        let account = second.account();
+        account.change_budget(one.number());
+        assert_eq!((one.taken(), two.taken()), (7 << 20, 0));
+        account.discharge(7 << 20);
+    }
+
+    #[test]
     fn temporary_files_are_bounded_for_each_account() {
-        let taken = Taken::new(true, &LIMITS).unwrap();
+        let budget = Budget::new(LIMITS.server).unwrap();
+        let taken = Taken::new(true, &LIMITS, &budget).unwrap();
         taken.begin(1);
         let mine = present();
         assert!(grow_temporary(mine, 600) && !grow_temporary(mine, 600));

@@ -428,7 +428,7 @@ impl Session {
             self.server.engine.gate.acquire(self.user, None).map_err(|_| host::Interrupted)?;
             self.disarm(Cause::LockTimeout);
             self.holds_gate = true;
-            self.gate_position = self.server.engine.log_position();
+            self.gate_position = self.server.engine.begin_to_write();
         }
         Ok(())
     }

@@ -151,7 +151,7 @@ impl Server {
 
 impl Session {
     fn new(server: Arc<Server>, user: u64) -> Session {
-        let purse = Purse::new(server.engine.limits, user);
+        let purse = Purse::new(server.engine.limits, Arc::clone(&server.engine.budget), user);
         Session {
             timeouts: server.timeouts,
             timeouts_after: None,
@@ -208,12 +208,12 @@ impl Session {
         if let Some(lease) = &self.lease {
             lease.account().begin(self.user);
         }
-        let refusals = memory::refusals();
+        let refusals = self.server.engine.budget.refusals();
         let flow = catch_unwind(AssertUnwindSafe(|| self.request(conn))).unwrap_or_else(|_| {
             self.out.bytes.clear();
             // Where SQLite returns a text, it cannot report that there is no memory for it, and the
             // bindings panic.
-            let error = match memory::refusals() == refusals {
+            let error = match self.server.engine.budget.refusals() == refusals {
                 true => SqlError::fatal("XX000", "internal error"),
                 false => SqlError::out_of_memory(),
             };
@@ -301,7 +301,9 @@ impl Session {
             return false;
         }
         self.holds_gate |= self.server.engine.gate.owner() == Some(self.user);
-        self.gate_position = self.server.engine.log_position();
+        if self.holds_gate {
+            self.gate_position = self.server.engine.begin_to_write();
+        }
         self.disarm(Cause::LockTimeout);
         self.server.keys.end_deferral(self.user)
     }

@@ -284,3 +284,42 @@ fn a_statement_that_comes_before_its_session_was_ended_is_carried_out() {
     assert_eq!(number(&mut idle, "select 1::bigint"), 1);
     drop(busy);
 }
+
+#[test]
+fn a_transaction_longer_than_the_log_may_be_is_rolled_back() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |settings| settings.limits.log = 8 << 20);
+        let (mut greedy, mut other) = (server.client(), server.client());
+        other.batch_execute("create table t(x); create table u(x)").unwrap();
+        let rows = |count: usize| {
+            format!(
+                "insert into t with recursive c(i) as
+                 (select 1 union all select i + 1 from c limit {count})
+                 select randomblob(1000000) from c"
+            )
+        };
+        greedy.batch_execute(&rows(5)).unwrap();
+        for sql in [rows(20), format!("begin; {}; {}", rows(7), rows(7))] {
+            let error = greedy.batch_execute(&sql).unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert_eq!((error.code().code(), error.hint().is_some()), ("54000", true), "{sql}");
+            other.batch_execute("insert into u values (1)").unwrap();
+            greedy.batch_execute("rollback").unwrap();
+            assert_eq!(number(&mut greedy, "select count(*) from t"), 5);
+        }
+        let longest = std::fs::metadata(server.dir.join("db-wal")).unwrap().len();
+        assert!(longest < 24 << 20, "{longest}");
+        greedy.batch_execute(&rows(5)).unwrap();
+        assert_eq!(
+            number(
+                &mut other,
+                "select ((select count(*) from t) + (select count(*) from u))::bigint"
+            ),
+            12
+        );
+        assert_eq!(
+            other.query_one("pragma integrity_check", &[]).unwrap().get::<_, String>(0),
+            "ok"
+        );
+    });
+}

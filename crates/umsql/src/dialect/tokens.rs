@@ -2,6 +2,8 @@
 //! comments are not tokens.
 
 use crate::error::{Result, SqlError};
+use crate::wire::message::utf8;
+use crate::wire::types::nul;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenKind {
@@ -60,7 +62,8 @@ impl Token<'_> {
     pub(crate) fn value(&self) -> String {
         match self.kind {
             TokenKind::Text => self.text[1..self.text.len() - 1].replace("''", "'"),
-            TokenKind::Escaped => unescape(&self.text[2..self.text.len() - 1]),
+            // What cannot be read was refused when the text was cut into tokens.
+            TokenKind::Escaped => unescape(self.text).unwrap_or_default(),
             TokenKind::Dollar => {
                 let tag = self.text[1..].find('$').map_or(0, |at| at + 2);
                 self.text[tag..self.text.len() - tag].to_owned()
@@ -71,28 +74,58 @@ impl Token<'_> {
     }
 }
 
-fn unescape(text: &str) -> String {
-    let mut out = String::new();
-    let mut chars = text.chars().peekable();
-    while let Some(char) = chars.next() {
-        match char {
+/// Reads what `E'text'` spells, as PostgreSQL does.
+fn unescape(token: &str) -> Result<String> {
+    let mut out = Vec::new();
+    let mut rest = token[2..token.len() - 1].chars();
+    while let Some(char) = rest.next() {
+        let plain = match char {
             '\'' => {
-                chars.next();
-                out.push('\'');
+                rest.next();
+                '\''
             }
-            '\\' => match chars.next() {
-                Some('n') => out.push('\n'),
-                Some('t') => out.push('\t'),
-                Some('r') => out.push('\r'),
-                Some('b') => out.push('\u{8}'),
-                Some('f') => out.push('\u{c}'),
-                Some(other) => out.push(other),
-                None => (),
+            '\\' => match rest.next() {
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some('r') => '\r',
+                Some('b') => '\u{8}',
+                Some('f') => '\u{c}',
+                Some(octal @ '0'..='7') => {
+                    let (high, digits) = (octal as u32 - '0' as u32, take_digits(&mut rest, 8, 2));
+                    out.push(digits.iter().fold(high, |byte, digit| byte << 3 | digit) as u8);
+                    continue;
+                }
+                Some('x') if rest.clone().next().is_some_and(|c| c.is_ascii_hexdigit()) => {
+                    let digits = take_digits(&mut rest, 16, 2);
+                    out.push(digits.iter().fold(0, |byte, digit| byte << 4 | digit) as u8);
+                    continue;
+                }
+                Some(kind @ ('u' | 'U')) => {
+                    let count = if kind == 'u' { 4 } else { 8 };
+                    let digits = take_digits(&mut rest, 16, count);
+                    let code = digits.iter().fold(0_u64, |code, digit| code << 4 | *digit as u64);
+                    let char = u32::try_from(code).ok().and_then(char::from_u32);
+                    let char = char.filter(|_| digits.len() == count);
+                    char.ok_or_else(|| SqlError::new("22025", "invalid Unicode escape"))?
+                }
+                Some(other) => other,
+                None => break,
             },
-            other => out.push(other),
-        }
+            other => other,
+        };
+        out.extend(plain.encode_utf8(&mut [0; 4]).bytes());
     }
-    out
+    match utf8(&out)? {
+        text if text.contains('\0') => Err(nul()),
+        text => Ok(text.to_owned()),
+    }
+}
+
+/// Takes at most `most` digits in this base.
+fn take_digits(rest: &mut std::str::Chars<'_>, base: u32, most: usize) -> Vec<u32> {
+    let digits: Vec<u32> = rest.clone().map_while(|char| char.to_digit(base)).take(most).collect();
+    rest.by_ref().take(digits.len()).for_each(drop);
+    digits
 }
 
 /// Operators of more than one character, the longest first.
@@ -163,7 +196,11 @@ fn token(text: &str) -> Result<(TokenKind, usize)> {
     match bytes[0] {
         b'\'' => Ok((TokenKind::Text, quoted(text, 0, b'\'', false)?)),
         b'"' => Ok((TokenKind::Quoted, quoted(text, 0, b'"', false)?)),
-        b'e' | b'E' if next == b'\'' => Ok((TokenKind::Escaped, quoted(text, 1, b'\'', true)?)),
+        b'e' | b'E' if next == b'\'' => {
+            let len = quoted(text, 1, b'\'', true)?;
+            unescape(&text[..len])?;
+            Ok((TokenKind::Escaped, len))
+        }
         b'$' if next.is_ascii_digit() => {
             Ok((TokenKind::Param, 1 + run(&text[1..], |c| c.is_ascii_digit())))
         }
@@ -296,6 +333,19 @@ mod tests {
         let value = |sql: &str| tokens(sql).unwrap()[0].value();
         assert_eq!(value("'it''s'"), "it's");
         assert_eq!(value("E'a\\n\\'b'"), "a\n'b");
+        assert_eq!(value(r"E'\101\x42\u00e4\U0001F600\x4G\8''\q'"), "ABä😀\u{4}G8'q");
+        assert_eq!(value(r"E'\303\xa4'"), "ä");
+        for (sql, code) in [
+            (r"E'\0'", "22021"),
+            (r"E'a\000b'", "22021"),
+            (r"E'\x00'", "22021"),
+            (r"E'\u0000'", "22021"),
+            (r"E'\xff'", "22021"),
+            (r"E'\u12'", "22025"),
+            (r"E'\ud800'", "22025"),
+        ] {
+            assert_eq!(tokens(sql).unwrap_err().code, code, "{sql}");
+        }
         assert_eq!(value("$q$x$q$"), "x");
         assert_eq!(value("$$$$"), "");
     }

@@ -12,11 +12,12 @@ use super::files::Files;
 use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
-use super::{catalog, files, functions, limits, opening, tables, texts};
+use super::{catalog, files, formats, functions, limits, opening, tables, texts};
+use crate::budget::Budget;
 use crate::error::{Result, SqlError};
 use crate::host::{self, UserLock};
 use crate::memory::{self, Limits, Taken};
-use crate::vfs::{Database, PATIENCE};
+use crate::vfs::{Database, PATIENCE, guarded};
 use ums::lock::Lock;
 
 /// How many steps of SQLite's virtual machine run between two checks of the quantum and of
@@ -45,6 +46,7 @@ pub(crate) struct Engine {
     pub(crate) folders: Arc<Folders>,
     /// What clients may take.
     pub(crate) limits: Limits,
+    pub(crate) budget: Arc<Budget>,
     pools: Lock<Vec<Vec<Db>>>,
     /// The number of schema changes so far. A statement that was prepared before a change is not
     /// used after it.
@@ -63,7 +65,6 @@ impl Engine {
     ) -> Result<Engine> {
         opening::look_before(path)?;
         let folders = Folders::new(folders)?;
-        memory::set_budget(limits.server);
         Engine::open_file(path, files, folders, limits)
             .map_err(|error| opening::explain(path, error))
     }
@@ -78,6 +79,9 @@ impl Engine {
         }
         // A damaged file is reported here, when the server starts, and not to the first client.
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        if let Some(database) = &database {
+            database.log.limit_transactions(limits.log);
+        }
         let gate = Arc::new(UserLock::near(PASSES));
         let lazy = LazyWriter::new(connection, database.clone(), Arc::clone(&gate), limits.log);
         let engine = Engine {
@@ -87,6 +91,7 @@ impl Engine {
             lazy: Arc::new(lazy),
             folders: Arc::new(folders),
             limits,
+            budget: Arc::new(Budget::new(limits.server)?),
             pools: Lock::default(),
             schema: AtomicU64::new(0),
             gate,
@@ -115,6 +120,11 @@ impl Engine {
     /// to it.
     pub(crate) fn log_position(&self) -> u64 {
         self.database.as_ref().map_or(0, |database| database.log.position())
+    }
+
+    /// Records that the owner of the write gate begins to write. Returns the log's position.
+    pub(crate) fn begin_to_write(&self) -> u64 {
+        self.database.as_ref().map_or(0, |database| database.log.begin_transaction())
     }
 
     #[cfg(test)]
@@ -171,7 +181,7 @@ impl Engine {
     }
 
     fn connect(&self) -> Result<Db> {
-        let account = Taken::new(true, &self.limits)?;
+        let account = Taken::new(true, &self.limits, &self.budget)?;
         account.begin(0);
         let made = self.connect_with(account);
         memory::stop();
@@ -190,11 +200,13 @@ impl Engine {
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
         texts::register(&connection, self.limits.value)?;
+        formats::register(&connection, self.limits.value)?;
         let (database, on) = (self.database.clone(), self.files);
         let group_commit = move || files::group_commit(database.as_deref());
         let page_pool = move || files::page_pool(on);
         let limits = self.limits;
-        let memory = move || files::memory(&limits);
+        let budget = Arc::clone(&self.budget);
+        let memory = move || files::memory(&limits, &budget);
         let own: Vec<tables::Own> =
             vec![Box::new(group_commit), Box::new(page_pool), Box::new(memory)];
         tables::register(&connection, own)?;
@@ -227,11 +239,11 @@ impl Engine {
 /// up. It returns true, which stops the statement, if the request was cancelled, or after a panic,
 /// because a panic must not cross SQLite.
 fn look(probe: &Probe) -> bool {
-    let stop = std::panic::catch_unwind(|| {
+    let stop = guarded(true, || {
         host::yield_if_due();
         host::cancelled()
     });
-    probe.used_up() || stop.unwrap_or(true)
+    probe.used_up() || stop
 }
 
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::budget::Budget;
 use crate::error::{Result, SqlError};
 use crate::host::{Cell, HostTable};
 use crate::memory::{self, Limits};
@@ -110,7 +111,7 @@ pub(super) fn error_of(trouble: &Trouble) -> SqlError {
 
 /// Returns what clients take of memory and disk, as the table `ums_memory`: a row for the server
 /// without a user, then a row for each user. User 0 has the idle connections of the pools.
-pub(super) fn memory(limits: &Limits) -> HostTable {
+pub(super) fn memory(limits: &Limits, budget: &Budget) -> HostTable {
     let names = [
         "user_id",
         "used_bytes",
@@ -126,16 +127,15 @@ pub(super) fn memory(limits: &Limits) -> HostTable {
         let rest = [int(row.temporary), int(row.refusals)];
         std::iter::once(user).chain(bytes).chain(rest).collect::<Vec<Cell>>()
     };
-    let users = memory::rows();
+    let users = memory::rows(budget);
     let all = users.iter().fold(memory::Row::default(), |sum, row| memory::Row {
         user: 0,
         statements: sum.statements + row.statements,
         session: sum.session + row.session,
         temporary: sum.temporary + row.temporary,
-        refusals: memory::refusals(),
+        refusals: budget.refusals(),
     });
-    let (taken, budget) = memory::budget();
-    let mut rows = vec![row(Cell::Null, taken, budget, all)];
+    let mut rows = vec![row(Cell::Null, budget.taken(), budget.limit(), all)];
     rows.extend(
         users
             .into_iter()

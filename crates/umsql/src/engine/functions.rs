@@ -8,11 +8,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::functions::Context;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result};
 
 use super::probe::Probe;
+use super::scalar::{direct, scalar};
 use crate::error::CANCELLED;
 use crate::host;
 use crate::wire::{datetime, types};
@@ -26,30 +27,6 @@ pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     sleeps(connection, probe)?;
     session(connection)?;
     catalog(connection)
-}
-
-/// Registers a function without side effects, which the schema may use, for example in a default
-/// or a view.
-fn scalar(
-    connection: &Connection,
-    name: &str,
-    arguments: i32,
-    f: impl Fn(&Context<'_>) -> Result<Value> + Send + 'static,
-) -> Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_INNOCUOUS;
-    connection.create_scalar_function(name, arguments, flags, f)
-}
-
-/// Registers a function that only a client's own statement may call, so that no view or trigger
-/// makes another client wait.
-fn direct(
-    connection: &Connection,
-    name: &str,
-    arguments: i32,
-    f: impl Fn(&Context<'_>) -> Result<Value> + Send + 'static,
-) -> Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
-    connection.create_scalar_function(name, arguments, flags, f)
 }
 
 fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {

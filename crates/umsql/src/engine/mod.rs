@@ -11,11 +11,14 @@ mod allowed;
 mod catalog;
 mod files;
 mod folders;
+mod formats;
 mod functions;
 mod lazy_writer;
 mod limits;
 mod opening;
 mod probe;
+mod scalar;
+mod steps;
 mod tables;
 mod texts;
 

@@ -10,7 +10,6 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rusqlite::vtab::{
@@ -19,6 +18,7 @@ use rusqlite::vtab::{
 use rusqlite::{Connection, Error, Result, ffi};
 
 use crate::host::{self, Cell, HostTable};
+use crate::vfs::guarded;
 
 const MODULE: Module<'static, Table> = Module::eponymous_only_module();
 
@@ -104,9 +104,8 @@ struct Cursor {
 // SAFETY: Plain Data: `base` is the first field of a `repr(C)` struct.
 unsafe impl VTabCursor for Cursor {
     fn filter(&mut self, _: c_int, _: Option<&str>, _: &Filters<'_>) -> Result<()> {
-        // A panic must not cross SQLite.
-        let table = catch_unwind(AssertUnwindSafe(|| (self.read)()))
-            .map_err(|_| Error::ModuleError("the host could not give its tables".into()))?;
+        let failed = Err(Error::ModuleError("the host could not give its tables".into()));
+        let table = guarded(failed, || Ok((self.read)()))?;
         self.rows = table.map(|table| table.rows).unwrap_or_default();
         self.at = 0;
         Ok(())

@@ -2,10 +2,10 @@
 //! value's length bounds: `instr`, `replace`, `like`, `glob`, `trim`, `unhex`, `regexp`; and
 //! `length`, which can be called often without asking for memory.
 //!
-//! Each either takes time that is proportional to its arguments, or looks at the quantum and for a
-//! cancellation every [`STEPS`] steps. They compute what SQLite's own compute; the tests compare
-//! them. SQLite uses an index for `GLOB 'a*'`, and for LIKE on a column with COLLATE NOCASE, only
-//! with its own functions, so here it reads the table.
+//! Each looks at the quantum and for a cancellation every millisecond, or goes outside the
+//! scheduler before it examines a long text (`steps.rs`). They compute what SQLite's own compute;
+//! the tests compare them. SQLite uses an index for `GLOB 'a*'`, and for LIKE on a column with
+//! COLLATE NOCASE, only with its own functions, so here it reads the table.
 //!
 //! It has no functions of the server (`functions.rs`).
 
@@ -14,17 +14,16 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use memchr::memmem;
-use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::functions::Context;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result, ffi};
 
-use crate::error::CANCELLED;
+use super::scalar::deterministic;
+use super::steps::{STEPS, Steps, failed, look, outside_if_long};
 use crate::host;
 use crate::memory::Room;
 use crate::wire::types;
 
-/// How many steps a function makes between two looks at the quantum: about a millisecond.
-const STEPS: u32 = 100_000;
 /// The longest pattern of LIKE and GLOB, in bytes.
 pub(super) const PATTERN_MAX: usize = 1000;
 /// A regular expression is matched at once if the product of its size and of the text's length is
@@ -37,61 +36,23 @@ const REGEX_MAX: usize = 256 << 10;
 
 /// Registers all functions with `connection`. No result has more than `max` bytes.
 pub(super) fn register(connection: &Connection, max: usize) -> Result<()> {
-    scalar(connection, "instr", 2, instr)?;
-    scalar(connection, "replace", 3, move |context| replace(context, max))?;
-    scalar(connection, "length", 1, length)?;
+    deterministic(connection, "instr", 2, instr)?;
+    deterministic(connection, "replace", 3, move |context| replace(context, max))?;
+    deterministic(connection, "length", 1, length)?;
     for (name, ends) in [("trim", (true, true)), ("ltrim", (true, false)), ("rtrim", (false, true))]
     {
-        scalar(connection, name, 1, move |context| trim(context, ends))?;
-        scalar(connection, name, 2, move |context| trim(context, ends))?;
+        deterministic(connection, name, 1, move |context| trim(context, ends))?;
+        deterministic(connection, name, 2, move |context| trim(context, ends))?;
     }
     for arguments in [1, 2] {
-        scalar(connection, "unhex", arguments, unhex)?;
+        deterministic(connection, "unhex", arguments, unhex)?;
     }
     for arguments in [2, 3] {
-        scalar(connection, "like", arguments, like)?;
+        deterministic(connection, "like", arguments, like)?;
     }
-    scalar(connection, "glob", 2, glob)?;
+    deterministic(connection, "glob", 2, glob)?;
     let last: RefCell<Option<(String, regex_lite::Regex)>> = RefCell::default();
-    scalar(connection, "regexp", 2, move |context| regexp(context, &last))
-}
-
-fn scalar(
-    connection: &Connection,
-    name: &str,
-    arguments: i32,
-    f: impl Fn(&Context<'_>) -> Result<Value> + Send + 'static,
-) -> Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8
-        | FunctionFlags::SQLITE_DETERMINISTIC
-        | FunctionFlags::SQLITE_INNOCUOUS;
-    connection.create_scalar_function(name, arguments, flags, f)
-}
-
-fn failed(message: &str) -> Error {
-    Error::UserFunctionError(message.into())
-}
-
-/// Counts the steps of a long computation.
-#[derive(Default)]
-struct Steps(u32);
-
-impl Steps {
-    /// Looks at the quantum every [`STEPS`] steps. Fails if the statement has been cancelled.
-    #[inline]
-    fn step(&mut self) -> Result<()> {
-        self.0 += 1;
-        if self.0 < STEPS {
-            return Ok(());
-        }
-        self.0 = 0;
-        look()
-    }
-}
-
-fn look() -> Result<()> {
-    host::yield_if_due();
-    if host::cancelled() { Err(failed(CANCELLED)) } else { Ok(()) }
+    deterministic(connection, "regexp", 2, move |context| regexp(context, &last))
 }
 
 /// Returns the bytes of a value as a text; `None` for NULL. Looks at the quantum first if it is
@@ -161,8 +122,11 @@ fn instr(context: &Context<'_>) -> Result<Value> {
     let (whole, part) = (context.get_raw(0), context.get_raw(1));
     let blobs = matches!((whole, part), (ValueRef::Blob(_), ValueRef::Blob(_)));
     let (Some(whole), Some(part)) = (bytes(whole)?, bytes(part)?) else { return Ok(Value::Null) };
-    let at = memmem::find(&whole, &part);
-    Ok(Value::Integer(at.map_or(0, |at| if blobs { at as i64 } else { chars(&whole[..at]) } + 1)))
+    let found = outside_if_long(whole.len(), || {
+        let at = memmem::find(&whole, &part)?;
+        Some(if blobs { at as i64 } else { chars(&whole[..at]) })
+    });
+    Ok(Value::Integer(found.map_or(0, |at| at + 1)))
 }
 
 fn length(context: &Context<'_>) -> Result<Value> {
@@ -172,47 +136,57 @@ fn length(context: &Context<'_>) -> Result<Value> {
     }
     let Some(bytes) = bytes(value)? else { return Ok(Value::Null) };
     // SQLite's texts end at a zero byte here.
-    let end = memchr::memchr(0, &bytes).unwrap_or(bytes.len());
-    Ok(Value::Integer(chars(&bytes[..end])))
+    Ok(Value::Integer(outside_if_long(bytes.len(), || {
+        let end = memchr::memchr(0, &bytes).unwrap_or(bytes.len());
+        chars(&bytes[..end])
+    })))
 }
 
 fn replace(context: &Context<'_>, max: usize) -> Result<Value> {
     let arguments = [bytes(context.get_raw(0))?, bytes(context.get_raw(1))?];
     let [Some(whole), Some(part)] = arguments else { return Ok(Value::Null) };
     if part.is_empty() {
-        return text(whole.into_owned());
+        let _room = room(whole.len())?;
+        return outside_if_long(whole.len(), || text(whole.into_owned()));
     }
     let Some(new) = bytes(context.get_raw(2))? else { return Ok(Value::Null) };
-    let mut steps = Steps::default();
     let finder = memmem::Finder::new(&part);
-    let mut count: usize = 0;
-    for _ in finder.find_iter(&whole) {
-        steps.step()?;
-        count += 1;
-    }
+    let count = outside_if_long(whole.len(), || {
+        let mut steps = Steps::default();
+        finder.find_iter(&whole).try_fold(0_usize, |count, _| steps.step().map(|()| count + 1))
+    })?;
     let len = whole.len() - count * part.len() + count.saturating_mul(new.len());
     if len > max {
         return Err(Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_TOOBIG), None));
     }
     let _room = room(len)?;
-    let mut result = Vec::with_capacity(len);
-    let mut at = 0;
-    for found in finder.find_iter(&whole) {
-        steps.step()?;
-        result.extend_from_slice(&whole[at..found]);
-        result.extend_from_slice(&new);
-        at = found + part.len();
-    }
-    result.extend_from_slice(&whole[at..]);
-    text(result)
+    outside_if_long(whole.len().max(len), || {
+        let mut steps = Steps::default();
+        let mut result = Vec::with_capacity(len);
+        let mut at = 0;
+        for found in finder.find_iter(&whole) {
+            steps.step()?;
+            result.extend_from_slice(&whole[at..found]);
+            result.extend_from_slice(&new);
+            at = found + part.len();
+        }
+        result.extend_from_slice(&whole[at..]);
+        text(result)
+    })
 }
 
-fn trim(context: &Context<'_>, (left, right): (bool, bool)) -> Result<Value> {
+fn trim(context: &Context<'_>, ends: (bool, bool)) -> Result<Value> {
     let Some(whole) = bytes(context.get_raw(0))? else { return Ok(Value::Null) };
     let set = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b" ")) };
     let Some(set) = set else { return Ok(Value::Null) };
-    let whole = str::from_utf8(&whole).map_err(|_| failed(NO_TEXT))?;
-    let set = String::from_utf8_lossy(&set);
+    let _room = room(whole.len())?;
+    outside_if_long(whole.len() + set.len(), || trimmed(&whole, &set, ends))
+}
+
+/// Returns `whole` without the characters of `set` at its left end, its right end, or both.
+fn trimmed(whole: &[u8], set: &[u8], (left, right): (bool, bool)) -> Result<Value> {
+    let whole = str::from_utf8(whole).map_err(|_| failed(NO_TEXT))?;
+    let set = String::from_utf8_lossy(set);
     let ascii: [bool; 128] = std::array::from_fn(|code| set.as_bytes().contains(&(code as u8)));
     let others: BTreeSet<char> = set.chars().filter(|char| !char.is_ascii()).collect();
     let goes = |char: char| match ascii.get(char as usize) {
@@ -233,9 +207,14 @@ fn unhex(context: &Context<'_>) -> Result<Value> {
     let Some(digits) = bytes(context.get_raw(0))? else { return Ok(Value::Null) };
     let ignored = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b"")) };
     let Some(ignored) = ignored else { return Ok(Value::Null) };
-    let ignored: BTreeSet<char> = String::from_utf8_lossy(&ignored).chars().collect();
-    let digits = String::from_utf8_lossy(&digits);
     let _room = room(digits.len() / 2)?;
+    outside_if_long(digits.len() + ignored.len(), || unhexed(&digits, &ignored))
+}
+
+/// Returns the bytes of which these are the digits, without what is ignored between them.
+fn unhexed(digits: &[u8], ignored: &[u8]) -> Result<Value> {
+    let ignored: BTreeSet<char> = String::from_utf8_lossy(ignored).chars().collect();
+    let digits = String::from_utf8_lossy(digits);
     let mut blob = Vec::with_capacity(digits.len() / 2);
     let (mut high, mut steps) = (None, Steps::default());
     for char in digits.chars() {

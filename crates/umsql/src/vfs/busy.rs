@@ -3,11 +3,11 @@
 //! SQLite calls the busy handler when a lock was refused and waiting cannot deadlock. The handler
 //! parks the worker in the queue of the lock table, and returns whether SQLite should try again.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use super::callback::guarded;
 use super::database::Seat;
 use super::locks::Waited;
 use crate::host;
@@ -26,7 +26,7 @@ pub(crate) fn install(
         if looks == 0 {
             until = Instant::now() + timeout;
         }
-        catch_unwind(AssertUnwindSafe(|| ask_again(&seat, until))).unwrap_or(false)
+        guarded(false, || ask_again(&seat, until))
     }))
 }
 

@@ -11,9 +11,9 @@ use rusqlite::ffi;
 /// The last error of the system, for SQLite's messages.
 static LAST_ERROR: AtomicI32 = AtomicI32::new(0);
 
-/// Runs a callback's body. A panic becomes an I/O error, because no panic may cross SQLite.
-pub(super) fn guarded(body: impl FnOnce() -> c_int) -> c_int {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or(ffi::SQLITE_IOERR)
+/// Runs a callback's body. Returns `failed` if it panics, because no panic may cross SQLite.
+pub(crate) fn guarded<R>(failed: R, body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(failed)
 }
 
 /// Returns SQLite's code for a failed operation: `code`, unless there is a more specific one.

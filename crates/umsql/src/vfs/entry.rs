@@ -17,8 +17,9 @@
 //! * It passes only mutexes that `mutex_alloc` returned, and it frees each boxed mutex once, when
 //!   no thread uses it.
 //!
-//! No panic crosses SQLite: each callback that could panic catches the panic and returns
-//! `SQLITE_IOERR`.
+//! No panic crosses SQLite: each callback that could panic is [`guarded`], and returns a failure
+//! instead. The exceptions are the functions of a mutex, of which SQLite expects no failure: there
+//! a panic ends the process.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +27,6 @@ use std::cell::Cell;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 
@@ -90,7 +90,7 @@ unsafe extern "C" fn open(
     // If no methods are set, SQLite does not close a file whose opening failed. SAFETY: C Caller:
     // the base is the block's first field.
     unsafe { (*file).pMethods = std::ptr::null() };
-    guarded(|| {
+    guarded(ffi::SQLITE_IOERR, || {
         // SAFETY: C Caller: the table of `register`; a name that ends with a zero byte, or NULL.
         let (vfs, path) =
             unsafe { (vfs_of(vfs), (!name.is_null()).then(|| path_of(name).to_owned())) };
@@ -132,7 +132,7 @@ unsafe extern "C" fn delete(
 ) -> c_int {
     // SAFETY: C Caller: the table of `register`, and a name that ends with a zero byte.
     let (vfs, path) = unsafe { (vfs_of(vfs), path_of(name)) };
-    guarded(|| system::delete(vfs, path, sync_dir & 1 != 0))
+    guarded(ffi::SQLITE_IOERR, || system::delete(vfs, path, sync_dir & 1 != 0))
 }
 
 unsafe extern "C" fn access(
@@ -141,7 +141,7 @@ unsafe extern "C" fn access(
     flags: c_int,
     result: *mut c_int,
 ) -> c_int {
-    guarded(|| {
+    guarded(ffi::SQLITE_IOERR, || {
         // SAFETY: C Caller: the table of `register`, and a name that ends with a zero byte.
         let (vfs, path) = unsafe { (vfs_of(vfs), path_of(name)) };
         let size = match vfs.disk.size_of(path) {
@@ -165,7 +165,7 @@ unsafe extern "C" fn full_path(
     len: c_int,
     out: *mut c_char,
 ) -> c_int {
-    guarded(|| {
+    guarded(ffi::SQLITE_IOERR, || {
         // SAFETY: C Caller: the table of `register`, and a name that ends with a zero byte.
         let (vfs, path) = unsafe { (vfs_of(vfs), path_of(name)) };
         let path = match vfs.disk.full_path(path) {
@@ -210,23 +210,27 @@ extern "C" fn no_close(_: *mut ffi::sqlite3_vfs, _: *mut c_void) {}
 unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, len: c_int, out: *mut c_char) -> c_int {
     // SAFETY: C Caller: `out` has room for `len` bytes.
     let out = unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), len as usize) };
-    guarded(|| system::randomness(out))
+    guarded(ffi::SQLITE_IOERR, || system::randomness(out))
 }
 
 extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
-    guarded(|| system::sleep(microseconds))
+    guarded(ffi::SQLITE_IOERR, || system::sleep(microseconds))
 }
 
 unsafe extern "C" fn current_time_ms(_: *mut ffi::sqlite3_vfs, out: *mut i64) -> c_int {
-    // SAFETY: C Caller: the result is a local variable of SQLite.
-    unsafe { *out = system::now_ms() };
-    ffi::SQLITE_OK
+    guarded(ffi::SQLITE_IOERR, || {
+        // SAFETY: C Caller: the result is a local variable of SQLite.
+        unsafe { *out = system::now_ms() };
+        ffi::SQLITE_OK
+    })
 }
 
 unsafe extern "C" fn current_time(_: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_int {
-    // SAFETY: C Caller: the result is a local variable of SQLite.
-    unsafe { *out = system::now_ms() as f64 / 86_400_000.0 };
-    ffi::SQLITE_OK
+    guarded(ffi::SQLITE_IOERR, || {
+        // SAFETY: C Caller: the result is a local variable of SQLite.
+        unsafe { *out = system::now_ms() as f64 / 86_400_000.0 };
+        ffi::SQLITE_OK
+    })
 }
 
 extern "C" fn last_error(_: *mut ffi::sqlite3_vfs, _: c_int, _: *mut c_char) -> c_int {
@@ -286,7 +290,7 @@ macro_rules! of_file {
                 // SAFETY: C Caller: SQLite calls methods only while the file is open, and the box
                 // exists during that time.
                 let $file: &OpenFile = unsafe { &*(*file.cast::<Slot>()).file };
-                guarded(|| $body)
+                guarded(ffi::SQLITE_IOERR, || $body)
             }
         )*
     };
@@ -376,7 +380,7 @@ of_file! {
 }
 
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
-    guarded(|| {
+    guarded(ffi::SQLITE_IOERR, || {
         let slot = file.cast::<Slot>();
         // SAFETY: C Caller: the box was stored when the file was opened, and is taken out here,
         // once.
@@ -521,7 +525,7 @@ unsafe fn header_of(block: *mut c_void) -> Header {
 
 unsafe extern "C" fn block_alloc(size: c_int) -> *mut c_void {
     let size = size as usize;
-    let account = catch_unwind(|| memory::take_block(size)).unwrap_or(None);
+    let account = guarded(None, || memory::take_block(size));
     let Some(account) = account else { return std::ptr::null_mut() };
     // SAFETY: Plain Call. Own Memory: the new block has room for the header.
     let block =
@@ -544,7 +548,7 @@ unsafe extern "C" fn block_grow(block: *mut c_void, size: c_int) -> *mut c_void 
     // SAFETY: C Caller: SQLite grows blocks that it has not freed.
     let Header { size: before, account } = unsafe { header_of(block) };
     let (before, size) = (before as usize, size as usize);
-    if !memory::grow_block(account, before, size) {
+    if !guarded(false, || memory::grow_block(account, before, size)) {
         return std::ptr::null_mut();
     }
     // SAFETY: C Caller: the memory began with the header. If there is no more memory, the block

@@ -15,6 +15,7 @@ use super::database::{Database, Seat};
 use super::disk::Opened;
 use super::locks::{Level, SLOTS};
 use super::log::Trouble;
+use crate::error::LONG_TRANSACTION;
 use crate::memory;
 
 /// The size of the header before each page in the log; below, that of the log's own header.
@@ -113,6 +114,11 @@ impl OpenFile {
     pub(super) fn write(&self, buf: &[u8], at: u64) -> c_int {
         if self.is_in_trouble() {
             return ffi::SQLITE_IOERR_WRITE;
+        }
+        if let FileRole::Log(seat) = &self.kind
+            && !seat.database.log.has_room(buf.len())
+        {
+            return LONG_TRANSACTION;
         }
         match self.write_with_header(buf, at) {
             Ok(()) => ffi::SQLITE_OK,

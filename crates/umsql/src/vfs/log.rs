@@ -42,6 +42,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host::{self, For, Holder, Sleeper};
 use ums::lock::Lock;
@@ -75,9 +76,21 @@ pub(crate) struct Counts {
 }
 
 /// The log of one database.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Log {
     state: Lock<State>,
+    /// The most bytes that one transaction may write.
+    limit: AtomicU64,
+    /// What of them is left for the present transaction. Only the owner of the write gate changes
+    /// it.
+    left: AtomicU64,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        let none = || AtomicU64::new(u64::MAX);
+        Log { state: Lock::default(), limit: none(), left: none() }
+    }
 }
 
 #[derive(Debug)]
@@ -113,8 +126,28 @@ impl Default for State {
 }
 
 impl Log {
+    /// Limits what one transaction may write, in bytes.
+    pub(crate) fn limit_transactions(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Records that a transaction may write from now on. Returns the position.
+    pub(crate) fn begin_transaction(&self) -> u64 {
+        self.left.store(self.limit.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.position()
+    }
+
+    /// Returns whether the present transaction may write this many bytes more.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        self.left.load(Ordering::Relaxed) >= len as u64
+    }
+
     /// Records a completed write to the log's file.
     pub(crate) fn wrote(&self, at: u64, len: usize) {
+        let left = self.left.load(Ordering::Relaxed);
+        if left != u64::MAX {
+            self.left.store(left.saturating_sub(len as u64), Ordering::Relaxed);
+        }
         let mut state = self.state.lock();
         state.written += len as u64;
         if at == 0 {

@@ -46,6 +46,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use callback::guarded;
 pub(crate) use connect::PATIENCE;
 pub(crate) use database::Database;
 #[cfg(test)]

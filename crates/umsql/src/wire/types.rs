@@ -242,7 +242,7 @@ pub(crate) fn to_text(value: ValueRef<'_>) -> String {
 }
 
 /// Returns the error for a text with a zero byte.
-fn nul() -> SqlError {
+pub(crate) fn nul() -> SqlError {
     SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
 }
 
@@ -327,6 +327,9 @@ pub(crate) fn decode(bytes: Option<&[u8]>, oid: u32, format: u16) -> Result<Valu
 
 fn decode_text(text: &str, oid: u32) -> Result<Value> {
     let invalid = || {
+        if text.contains('\0') {
+            return nul();
+        }
         let message = format!("invalid input syntax for type {}: \"{text}\"", name(oid));
         SqlError::new("22P02", message)
     };
@@ -344,6 +347,7 @@ fn decode_text(text: &str, oid: u32) -> Result<Value> {
         BOOL => truth(text).map(|truth| Value::Integer(truth.into())).ok_or_else(invalid),
         BYTEA => match text.strip_prefix("\\x") {
             Some(digits) => unhex(digits.as_bytes()).map(Value::Blob).ok_or_else(invalid),
+            None if text.contains('\0') => Err(nul()),
             None => Ok(Value::Blob(text.as_bytes().into())),
         },
         _ if text.contains('\0') => Err(nul()),
@@ -444,7 +448,10 @@ mod tests {
         assert_eq!(decode(Some(b"x"), INT4, 0).unwrap_err().code, "22P02");
         assert_eq!(decode(Some(b"123"), INT4, 1).unwrap_err().code, "22P03");
         assert_eq!(decode(Some(b"\xff"), TEXT, 0).unwrap_err().code, "22021");
-        assert_eq!(decode(Some(b"a\0b"), TEXT, 0).unwrap_err().code, "22021");
+        for oid in [TEXT, INT4, FLOAT8, NUMERIC, BOOL, BYTEA] {
+            assert_eq!(decode(Some(b"1\0"), oid, 0).unwrap_err().code, "22021", "{oid}");
+        }
+        assert_eq!(decode(Some(b"1\0"), TEXT, 1).unwrap_err().code, "22021");
         assert_eq!(decode(Some(b"abc"), 99_999, 1).unwrap_err().code, "42883");
     }
 }

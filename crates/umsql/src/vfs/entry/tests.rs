@@ -34,3 +34,19 @@ fn sqlite_gets_statics_and_boxes_and_gives_boxes_back() {
         assert!(mutex_alloc(99).is_null());
     }
 }
+
+/// An account's number that no account has panics where it is looked up.
+#[test]
+fn a_panic_while_a_block_grows_is_a_failure_to_grow() {
+    // SAFETY: C Caller: the block is one of `block_alloc`, with another account in its header.
+    unsafe {
+        let block = block_alloc(24);
+        let header = header_of(block);
+        let wrong = Header { account: u32::MAX, ..header };
+        with_header(block.byte_sub(HEADER), wrong);
+        assert!(block_grow(block, 4000).is_null());
+        assert_eq!(block_size(block), 24, "the block stays as it is");
+        with_header(block.byte_sub(HEADER), header);
+        block_free(block);
+    }
+}

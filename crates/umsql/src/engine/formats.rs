@@ -1,0 +1,124 @@
+//! `printf` and `format`, which SQLite computes outside the scheduler if a call has much to read: a
+//! format of 16 MiB takes a second, in which SQLite looks at no cancellation.
+//!
+//! Each function has a connection of its own, with nothing but SQLite's functions, in which the
+//! call is executed.
+
+use std::cell::RefCell;
+
+use rusqlite::functions::Context;
+use rusqlite::limits::Limit;
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, Error, OpenFlags, Result};
+
+use super::scalar::deterministic;
+use super::steps::look;
+use crate::host;
+
+/// Calls with at most this many bytes of arguments are computed at once: in about a millisecond.
+const AT_ONCE: usize = 8 << 10;
+
+/// Registers the functions with `connection`. No result has more than `max` bytes.
+pub(super) fn register(connection: &Connection, max: usize) -> Result<()> {
+    for name in ["printf", "format"] {
+        let kept: RefCell<Option<Connection>> = RefCell::default();
+        deterministic(connection, name, -1, move |context| {
+            // While a call computes, no other call of the same connection is made.
+            let kept_now = kept.take();
+            let plain = kept_now.map_or_else(|| plain(max), Ok)?;
+            let (plain, result) = call(plain, name, context);
+            kept.replace(Some(plain));
+            result
+        })?;
+    }
+    Ok(())
+}
+
+/// Opens a connection for the calls.
+fn plain(max: usize) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let plain = Connection::open_in_memory_with_flags(flags)?;
+    plain.set_limit(Limit::SQLITE_LIMIT_LENGTH, i32::try_from(max).unwrap_or(i32::MAX))?;
+    Ok(plain)
+}
+
+/// Computes the call, and gives the connection back with the result.
+fn call(plain: Connection, name: &str, context: &Context<'_>) -> (Connection, Result<Value>) {
+    let arguments: Vec<ValueRef<'_>> =
+        (0..context.len()).map(|index| context.get_raw(index)).collect();
+    let len: usize = arguments.iter().map(|value| bytes_of(*value)).sum();
+    if len <= AT_ONCE {
+        let result = compute(&plain, name, &arguments);
+        return (plain, result);
+    }
+    if let Err(cancelled) = look() {
+        return (plain, Err(cancelled));
+    }
+    let done = host::go_preemptive("PREEMPTIVE_TEXT", move || {
+        let result = compute(&plain, name, &arguments);
+        (plain, result)
+    });
+    match look() {
+        Ok(()) => done,
+        Err(cancelled) => (done.0, Err(cancelled)),
+    }
+}
+
+fn bytes_of(value: ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len(),
+        _ => 0,
+    }
+}
+
+fn compute(plain: &Connection, name: &str, arguments: &[ValueRef<'_>]) -> Result<Value> {
+    let marks: Vec<String> = (1..=arguments.len()).map(|number| format!("?{number}")).collect();
+    let mut prepared = plain.prepare_cached(&format!("SELECT {name}({})", marks.join(", ")))?;
+    for (index, value) in arguments.iter().enumerate() {
+        prepared.raw_bind_parameter(index + 1, ToSqlOutput::Borrowed(*value))?;
+    }
+    let mut rows = prepared.raw_query();
+    // The caller's statement takes the code of an error only without its text.
+    let coded = |error| match error {
+        Error::SqliteFailure(error, _) => Error::SqliteFailure(error, None),
+        other => other,
+    };
+    let row = rows.next().map_err(coded)?.ok_or(Error::QueryReturnedNoRows)?;
+    Ok(match row.get_ref(0)? {
+        ValueRef::Null => Value::Null,
+        // A precision may cut a character.
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        other => other.try_into()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_those_of_sqlite() {
+        let long = format!("'{}', 7, 'x'", "%d-%s,".repeat(3_000));
+        let calls = [
+            "'%d %s %5.2f|%-6s|%q|%Q|%x'  , 1, 'a', 2.5, 'b', 'it''s', null, 255",
+            "'%!.3s', 'äöü'",
+            "'no argument %d %s'",
+            "null",
+            "",
+            "x'2564', 12",
+            &long,
+        ];
+        let (plain, ours) = [(); 2].map(|()| Connection::open_in_memory().unwrap()).into();
+        register(&ours, 1 << 20).unwrap();
+        for call in calls {
+            for name in ["printf", "format"] {
+                let sql = format!("SELECT {name}({call})");
+                let value = |on: &Connection| on.query_row(&sql, [], |row| row.get::<_, Value>(0));
+                assert_eq!(value(&ours), value(&plain), "{sql:.60}");
+            }
+        }
+        let too_long = "SELECT printf('%2000000d', 1)";
+        let error = ours.query_row(too_long, [], |_| Ok(())).unwrap_err();
+        assert_eq!(crate::error::SqlError::from(error).code, "54000");
+    }
+}
