@@ -55,8 +55,8 @@ impl Patience {
     /// Describes a wait on `resource` with this limit.
     #[inline]
     pub(super) fn what<R>(self, reason: WaitReason, resource: &R) -> What {
-        let what = What::new(reason).on(resource);
-        if matches!(self, Patience::Endless) { what.uncancellable() } else { what }
+        let cancellable = !matches!(self, Patience::Endless);
+        What { cancellable, ..What::new(reason).on(resource) }
     }
 }
 

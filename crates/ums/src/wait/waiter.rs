@@ -49,11 +49,13 @@ pub(crate) struct What {
 }
 
 impl What {
+    #[inline]
     pub(crate) fn new(reason: WaitReason) -> What {
         What { reason, resource: 0, blocker: None, blocking_user: 0, cancellable: true }
     }
 
     /// Sets the resource: the address of the object that keeps the tickets of its waiters.
+    #[inline]
     pub(crate) fn on<T>(mut self, resource: &T) -> What {
         self.resource = std::ptr::from_ref(resource) as usize;
         self
