@@ -122,10 +122,8 @@ impl Scheduler {
     pub(crate) fn will_await(&self, request: &RequestState) -> bool {
         // A fiber that waits while it unwinds takes no turn.
         let usual = self.options.passed_max > 0 && !std::thread::panicking();
-        let found = self.queue.find_awaited(request).filter(|_| usual);
-        let Some(taken) = found.and_then(|found| self.queue.take_awaited(found)) else {
-            return false;
-        };
+        let taken = if usual { self.queue.take_own(request) } else { None };
+        let Some(taken) = taken else { return false };
         let before = self.with(|core| core.awaited.replace(taken));
         before.into_iter().for_each(|before| self.queue_again(before));
         true
@@ -152,6 +150,17 @@ impl Scheduler {
         }
     }
 
+    /// Does what a turn would do for a worker that has begun to wait for the request that it has
+    /// taken. Returns None if the turn has more to do than to start that request.
+    #[inline]
+    pub(super) fn start_awaited_at_once(&self, core: &mut Core) -> Option<WorkerId> {
+        if self.peers_unnotified.get() != PeersUnnotified::Nothing || !self.quiet(core) {
+            return None;
+        }
+        let awaited = core.awaited.take()?;
+        self.start_awaited(core, awaited)
+    }
+
     /// Starts a request that a worker has begun to wait for. It is one of the urgent line, at a
     /// time at which the urgent lane is empty. Returns None if it cannot go first, and is in the
     /// urgent lane now.
@@ -163,14 +172,23 @@ impl Scheduler {
             self.queue_again(awaited);
             return None;
         };
-        let urgent = Some(awaited.state().enqueued);
-        let started = self.start_on(core, id, Some(awaited))?;
-        let [_, queued] = if self.queue.is_empty() { [None; 2] } else { self.queue.fronts() };
-        let signalled = core.workers.first_since(core.workers.signalled);
-        let yielded = core.workers.first_since(core.workers.yielded);
-        let ready = Ready { urgent, signalled, yielded, queued };
-        self.count_choice(core, Line::Urgent, &ready);
-        Some(started)
+        let since = awaited.state().enqueued;
+        let older = |first: Option<u64>| first.is_some_and(|first| first <= since);
+        let passes = (!self.queue.is_empty() && self.queue.has_older(awaited.state()))
+            || older(core.workers.first_since(core.workers.signalled))
+            || older(core.workers.first_since(core.workers.yielded));
+        let started = self.start_on(core, id, Some(awaited));
+        if passes {
+            self.count_passed(core);
+        }
+        started
+    }
+
+    /// Counts a choice that left something older behind, and was not made by age.
+    #[inline]
+    pub(super) fn count_passed(&self, core: &mut Core) {
+        core.fairness.passes_over(core.workers.runnable() + self.queue.len());
+        max(&self.counters.passed_over_max, core.fairness.longest.into());
     }
 
     /// Counts the choice of the first worker whose wait has ended, ready since `since`, while the
@@ -180,12 +198,16 @@ impl Scheduler {
         let older = |first: Option<u64>| first.is_some_and(|first| first <= since);
         let passes = older(core.workers.first_since(core.workers.yielded))
             // A request for which there is no worker is not ready.
-            || (older(self.queue.fronts()[1])
-                && (core.idle_for_all(self) > 0 || self.lanes_that_can_start(core)[1]));
+            || (older(self.queue.fronts()[1]) && self.can_start_others(core));
         if passes {
-            core.fairness.passes_over(core.workers.runnable() + self.queue.len());
-            max(&self.counters.passed_over_max, core.fairness.longest.into());
+            self.count_passed(core);
         }
+    }
+
+    /// Returns whether there is a worker for a request that is not urgent.
+    #[inline]
+    pub(super) fn can_start_others(&self, core: &mut Core) -> bool {
+        core.idle_for_all(self) > 0 || self.lanes_that_can_start(core)[1]
     }
 
     #[inline]
@@ -218,23 +240,28 @@ impl Scheduler {
         };
         // Read when the present turn began, a moment ago.
         let now = core.turn_at;
-        let waited = now.saturating_sub(request.state().enqueued);
+        self.count_start(core, id, request.state(), now);
+        core.workers.start(id, request, now);
+        Some(id)
+    }
+
+    /// Counts and records that a worker starts a request.
+    #[inline]
+    pub(super) fn count_start(&self, core: &Core, id: WorkerId, request: &RequestState, now: u64) {
         let row = self.waits.row(WaitReason::THREADPOOL);
         add(&row.begun, 1);
-        row.ended(waited, 0);
-        let from = core.workers.get(id).state;
-        core.workers.shift(id, from, State::Running, now);
-        core.record_at(RingEvent::Start, id, request.state().id as u32, now);
-        core.workers.get(id).request = Some(request);
-        Some(id)
+        row.ended(now.saturating_sub(request.enqueued), 0);
+        core.record_at(RingEvent::Start, id, request.id as u32, now);
     }
 
     /// Finds a worker for a queued request. Tries, in this order: the current worker if it is idle
     /// (no switch is needed); the worker that became idle last; a new worker within the limit; and
     /// for an urgent request, a new worker beyond the limit. Workers beyond the limit carry out
     /// only urgent requests, and are ended after a while of being idle.
+    #[inline]
     fn worker_for(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
-        if core.idle_for_all(self) > 0 || (urgent && core.workers.idle.len > 0) {
+        let idle = if urgent { core.workers.idle.len as usize } else { core.idle_for_all(self) };
+        if idle > 0 {
             let current = core.current;
             let idle = current != STANDBY && core.workers.get(current).state == State::Idle;
             return Some(if idle { current } else { core.workers.idle.tail });
@@ -268,7 +295,8 @@ impl Core {
     }
 
     /// Returns how many idle workers any request may use: those within the limit.
-    fn idle_for_all(&self, scheduler: &Scheduler) -> usize {
+    #[inline]
+    pub(super) fn idle_for_all(&self, scheduler: &Scheduler) -> usize {
         let beyond = self.workers.count().saturating_sub(scheduler.options.limit.hard);
         (self.workers.idle.len as usize).saturating_sub(beyond)
     }

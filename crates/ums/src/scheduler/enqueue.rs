@@ -3,21 +3,28 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{PeersUnnotified, Scheduler, away, here};
+use super::{Here, PeersUnnotified, Scheduler, away, here};
 use crate::scheduler::request::WorkRequest;
 use crate::scheduler::work_queue::Caller;
+use crate::wait::error::EnqueueError;
 
 impl Scheduler {
     /// Queues a request here. If this scheduler sleeps, wakes it; otherwise wakes an idle
     /// scheduler, if there is one that may take the request (rule 3 of ARCHITECTURE.md).
-    pub(crate) fn enqueue(
+    pub(crate) fn enqueue(&self, request: WorkRequest) -> Result<(), (EnqueueError, WorkRequest)> {
+        self.enqueue_from(here().as_ref(), request)
+    }
+
+    /// Does the same for a caller that has found where it runs.
+    #[inline]
+    pub(crate) fn enqueue_from(
         &self,
+        here: Option<&Here>,
         request: WorkRequest,
-    ) -> Result<(), (crate::wait::error::EnqueueError, WorkRequest)> {
+    ) -> Result<(), (EnqueueError, WorkRequest)> {
         crate::os::threads::point("enqueue");
         let bound = request.state().bound;
-        let here = here();
-        let by = match &here {
+        let by = match here {
             Some(here) if here.is_in_routine() => Caller::Routine,
             Some(_) => Caller::Request,
             None if away().is_some() => Caller::Request,

@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::state::HERE;
 use super::switch::SwitchEvent;
 use super::wake::ready_at;
 use super::{Core, Scheduler, SchedulerOptions, set_here};
@@ -19,13 +20,12 @@ use crate::os::panics::contain;
 use crate::os::threads::{self, Promise, ThreadHandle};
 use crate::os::{self, clock};
 use crate::record::counters::add;
-use crate::record::event_ring::RingEvent;
 use crate::record::report::{self, WarningKind};
 use crate::scheduler::Peers;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::request::WorkRequest;
-use crate::wait::Waiter;
+use crate::wait::{Claimed, Waiter};
 
 /// How long to wait before the next attempt after a worker could not be created.
 const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
@@ -186,26 +186,34 @@ impl Scheduler {
         if !waiter.is(State::Running) && !waiter.is(State::Retired) {
             self.until_chosen(waiter);
         }
+        let mut next = None;
         while !waiter.is(State::Retired) {
-            let request = self.with(|core| core.workers.get(me).request.take());
-            let request = request.expect("a worker is chosen with a request");
-            let now = self.carry_out(request, waiter);
-            self.with(|core| {
-                core.end_turn(self, now, 0);
-                core.workers.shift(me, State::Running, State::Idle, now);
-                core.record_at(RingEvent::Finish, me, 0, now);
+            // The turn began when the request was given to the worker.
+            let (request, began) = self.with(|core| {
+                (next.take().or_else(|| core.workers.get(me).request.take()), core.turn_at)
             });
-            self.until_chosen(waiter);
+            let request = request.expect("a worker is chosen with a request");
+            let (joiner, now) = self.carry_out(request, waiter, began);
+            match self.finish(me, waiter, joiner, now) {
+                Ok(request) => next = Some(request),
+                Err(way_out) => self.until_runs(way_out, waiter),
+            }
         }
         waiter.record.spans.end_worker();
     }
 
-    /// Carries out one work request, from start to end. Returns the ticks of the clock at its end.
-    fn carry_out(&self, mut request: WorkRequest, waiter: &'static Waiter) -> u64 {
-        // This time was set when the request was given to the worker.
-        let now = self.with(|core| core.turn_at);
+    /// Carries out one work request, from start to end. `began` is the time at which the worker got
+    /// the request. Returns the claimed wait for the request's end, whose waiter the caller makes
+    /// ready, and the time of the end. Both times are in ticks.
+    #[inline]
+    fn carry_out(
+        &self,
+        mut request: WorkRequest,
+        waiter: &'static Waiter,
+        began: u64,
+    ) -> (Option<Claimed>, u64) {
         let mut joiner = None;
-        if !self.waited_too_long(&request) && request.state().start(waiter, now) {
+        if !self.waited_too_long(&request) && request.state().start(waiter, began) {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own
             // code.
@@ -226,8 +234,8 @@ impl Scheduler {
             joiner = request.give_up();
         }
         let mut now = clock::ticks();
-        joiner.into_iter().for_each(|joiner| ready_at(joiner, now));
         if let Some(request) = request.drop_unless_last() {
+            joiner.take().into_iter().for_each(|joiner| ready_at(joiner, now));
             self.run_request_code(waiter, || drop(request));
             now = clock::ticks();
         }
@@ -237,7 +245,7 @@ impl Scheduler {
         add(&self.counters.requests_done, 1);
         self.count_ended();
         add(&waiter.record.view.requests_done, 1);
-        now
+        (joiner, now)
     }
 
     /// Runs code of a request, or a destructor of something that a request owned. Returns false if
@@ -250,7 +258,9 @@ impl Scheduler {
                 code();
             })
         });
-        super::preempt::come_back();
+        if HERE.get().is_none() {
+            super::preempt::come_back();
+        }
         waiter.record.view.in_request_code.store(false, Ordering::Relaxed);
         self.options.kind.end_request(waiter);
         fine

@@ -20,6 +20,7 @@
 //!   kinds of workers alike.
 //! * `switch` passes the baton on; `kinds` has the code that depends on the kind of the workers:
 //!   threads, fibers, threads with their own context.
+//! * `finish` is what a worker does that has ended its request.
 //! * `idle` sleeps, steals requests and ends workers that have long been idle; `host` creates
 //!   workers and runs their main loop.
 //! * `preempt` lets a worker leave its scheduler and rejoin it; `blocks` takes the baton from a
@@ -38,6 +39,7 @@ mod check;
 pub(crate) mod debugger;
 mod choose;
 mod enqueue;
+mod finish;
 mod here;
 mod host;
 mod idle;

@@ -127,10 +127,11 @@ impl Scheduler {
 
     /// The current worker begins to wait, and takes a turn.
     ///
-    /// There is a quick path for the case that nothing has happened and that all runnable workers
-    /// are such whose wait has ended, as when two workers wake each other: the first of them gets
-    /// the baton. It is the worker that the whole turn would choose, because choosing it passes
-    /// over nothing.
+    /// There is a quick path for two cases in which nothing has happened. In the first, all
+    /// runnable workers are such whose wait has ended, as when two workers wake each other: the
+    /// first of them gets the baton. It is the worker that the whole turn would choose, because
+    /// choosing it passes over nothing. In the second, the worker waits for a request that it has
+    /// taken from the work queue: that request starts.
     #[inline(always)]
     fn waiting_turn(
         &self,
@@ -143,25 +144,36 @@ impl Scheduler {
         self.check();
         let quickly = self.with(|core| {
             core.begin_wait(self, waiter, reason, began);
-            if !self.only_workers_are_ready(core) {
-                return None;
-            }
-            let next = core.workers.next_signalled()?;
-            if !self.options.kind.can_resume(core, next) {
-                return None;
-            }
+            let next = if core.awaited.is_some() {
+                self.start_awaited_at_once(core)?
+            } else {
+                if !self.only_workers_are_ready(core) {
+                    return None;
+                }
+                let next = core.workers.next_signalled()?;
+                if !self.options.kind.can_resume(core, next) {
+                    return None;
+                }
+                next
+            };
             add(&row.switches, 1);
-            // The search for deadlocks begins with these two.
-            set(&self.counters.waiting, core.workers.waiting());
-            set(&self.counters.runnable, core.workers.runnable());
-            if self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
-                self.publish(core);
-            }
+            self.publish_at_times(core);
             Some(core.hand_over(self, next, SwitchEvent::At(began)))
         });
         match quickly {
             Some(handed) => handed.by_event(),
             None => self.rest_of_turn(),
+        }
+    }
+
+    /// Publishes the lengths of the lists after a quick turn: two of them each time, because the
+    /// search for deadlocks begins with these, and all once in [`PUBLISH_EVERY`] turns.
+    #[inline]
+    pub(super) fn publish_at_times(&self, core: &Core) {
+        set(&self.counters.waiting, core.workers.waiting());
+        set(&self.counters.runnable, core.workers.runnable());
+        if self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
+            self.publish(core);
         }
     }
 
@@ -193,7 +205,7 @@ impl Scheduler {
     /// The rest of `until_chosen`, after the first turn. A worker that gets the baton in another
     /// state than Running hosts the idle loop; any worker may do that.
     #[inline(always)]
-    fn until_runs(&self, first: WayOut, waiter: &'static Waiter) {
+    pub(super) fn until_runs(&self, first: WayOut, waiter: &'static Waiter) {
         let mut way_out = first;
         loop {
             match way_out {

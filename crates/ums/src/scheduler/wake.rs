@@ -58,6 +58,18 @@ fn wake_from(here: Option<&Here>, waiter: &'static Waiter, inbox: &'static Inbox
     }
 }
 
+impl Waiter {
+    /// Returns whether this is a worker of the scheduler with this inbox, and has parked there. The
+    /// caller has that scheduler's baton.
+    #[inline]
+    pub(super) fn is_parked_at(&self, inbox: &'static Inbox) -> bool {
+        self.inbox().is_some_and(|home| std::ptr::eq(home, inbox))
+            && self.is(State::Waiting)
+            // One that may run without the baton must be claimed first (`Kind::can_resume`).
+            && !self.record.thread().is_some_and(|thread| thread.lending.is_lendable())
+    }
+}
+
 impl Core {
     /// Makes a worker of this scheduler, whose wait has ended, runnable.
     pub(super) fn wake(&mut self, waiter: &'static Waiter, now: u64) {

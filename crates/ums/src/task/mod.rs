@@ -485,7 +485,9 @@ where
 {
     let here = here().expect("spawn is called on a worker; on a plain thread use Node::spawn");
     let user = here.current_waiter().record.view.user.load(Ordering::Relaxed);
-    spawn_on(&here, user, f)
+    let (request, result) = make(RequestState::new(user, false), f);
+    here.enqueue_from(Some(&here), request).map_err(|(error, _)| error)?;
+    Ok(JoinHandle { result, home: here.serial })
 }
 
 #[cfg(test)]

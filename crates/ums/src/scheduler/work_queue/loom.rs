@@ -139,8 +139,8 @@ fn loom_of_a_move_to_the_stale_lane_the_queue_is_never_empty_meanwhile() {
         let young = push(2);
         let sleeper = queue.clone();
         let sleeper = ::loom::thread::spawn(move || sleeper.len() > 0);
-        let found = queue.find_awaited(young.state()).expect("it was just queued");
-        queue.take_awaited(found).into_iter().for_each(|request| drop(request.abandon()));
+        let found = queue.take_own(young.state()).expect("it was just queued");
+        drop(found.abandon());
         push(3);
         assert!(sleeper.join().unwrap(), "a sleeper would miss the first request");
         assert!(!old.state().is_done() && queue.take(false).is_some_and(|r| r.state().user == 1));

@@ -26,8 +26,8 @@ mod ring;
 use std::sync::atomic::Ordering;
 
 use self::lane::{EMPTY, Lane};
+pub(crate) use self::ring::Queued;
 use self::ring::Ring;
-pub(crate) use self::ring::{AwaitedTask, Queued};
 use crate::os::atomic;
 use crate::os::counted::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::os::planted::{self, Bug};
@@ -91,20 +91,23 @@ impl WorkQueue {
         if shared || self.refuses(by) || self.len() >= self.bound {
             return self.push(request, by);
         }
-        if self.own.is_next_taken() {
-            self.make_room();
-        }
-        self.own.push(request).or_else(|request| self.push(request, by))
+        self.own.push(request).or_else(|request| self.push_after_making_room(request, by))
     }
 
-    /// Moves the request that is in the way of the next one to the stale lane.
+    /// Moves the request that is in the way of the next one to the stale lane, and queues the next.
     #[cold]
-    fn make_room(&self) {
+    fn push_after_making_room(
+        &self,
+        request: WorkRequest,
+        by: Caller,
+    ) -> Result<(), (EnqueueError, WorkRequest)> {
         let mut lanes = self.lock();
         // As in `promote`.
         self.shared.store(lanes.len() + 1, Ordering::Release);
         self.own.take_next_slot().into_iter().for_each(|old| lanes.stale.push_back(old));
         self.publish(&lanes);
+        drop(lanes);
+        self.own.push(request).or_else(|request| self.push(request, by))
     }
 
     /// Takes the first request of the urgent lane if `urgent` is true, or else the one of the other
@@ -134,20 +137,29 @@ impl WorkQueue {
         self.earlier(self.own.front())
     }
 
-    /// Returns where this request is, if it is in the own lane.
+    /// Takes the first request of the own lane, if no request of another lane goes before it, and
+    /// if it was queued at this time or before. Returns None also if another thread has just taken
+    /// that request.
     #[inline]
-    pub fn find_awaited(&self, request: &RequestState) -> Option<AwaitedTask> {
-        self.own.find_awaited(request)
+    pub fn take_own_until(&self, time: u64) -> Option<WorkRequest> {
+        if self.urgent() > 0 { None } else { self.own.take_until(time.min(self.since_of(1))) }
     }
 
-    /// Takes a request that `find_awaited` has found, if it is still there.
+    /// Takes this request, if it is in the own lane.
     #[inline]
-    pub fn take_awaited(&self, awaited: AwaitedTask) -> Option<WorkRequest> {
-        self.own.take_awaited(awaited)
+    pub fn take_own(&self, request: &RequestState) -> Option<WorkRequest> {
+        self.own.take_own(request)
     }
 
-    /// Queues such a request again, in the urgent lane. It has been accepted once, so a closed
-    /// queue takes it, too.
+    /// Returns whether a request that is not urgent was queued before this one, which `take_own`
+    /// has taken.
+    #[inline]
+    pub fn has_older(&self, request: &RequestState) -> bool {
+        self.since_of(1) <= request.enqueued || self.own.has_older(request)
+    }
+
+    /// Queues a request that `take_own` has taken again, in the urgent lane. It has been accepted
+    /// once, so a closed queue takes it, too.
     #[cold]
     pub fn queue_again(&self, request: WorkRequest) {
         let mut lanes = self.lock();

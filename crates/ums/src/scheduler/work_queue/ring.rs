@@ -39,13 +39,6 @@ const SLOTS: u64 = 2;
 /// The bit that says that a request's position is one in the own lane.
 pub(super) const IN_RING: u64 = 1 << 63;
 
-/// A request in the own lane that a worker is about to wait for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AwaitedTask {
-    position: u64,
-    id: RequestId,
-}
-
 /// A slot, and copies of what others read of the request in it. They cannot read the request
 /// itself, because it may be taken and end at any time.
 struct Entry {
@@ -76,7 +69,7 @@ impl Queued {
 /// The own lane.
 pub(super) struct Ring {
     /// The slots, once a request was queued here.
-    entries: OnceLock<Box<[Entry]>>,
+    entries: OnceLock<Box<[Entry; SLOTS as usize]>>,
     /// The position before which every slot is free. Written by the baton's holder only, as are
     /// the next two.
     head: AtomicU64,
@@ -103,11 +96,12 @@ impl Ring {
     }
 
     #[cold]
-    fn make() -> Box<[Entry]> {
+    fn make() -> Box<[Entry; SLOTS as usize]> {
         let zero = || AtomicU64::new(0);
         let entry =
             |_| Entry { slot: RequestSlot::new(), id: zero(), user: zero(), enqueued: zero() };
-        (0..SLOTS).map(entry).collect()
+        let all: Box<[Entry]> = (0..SLOTS).map(entry).collect();
+        all.try_into().ok().expect("as many were made")
     }
 
     #[inline]
@@ -147,13 +141,7 @@ impl Ring {
 
 /// What only the baton's holder calls.
 impl Ring {
-    /// Returns whether a request is in the slot of the next one. It is the oldest here.
-    #[inline]
-    pub fn is_next_taken(&self) -> bool {
-        self.entry(self.queued() as u64).is_some_and(|entry| !entry.slot.is_free())
-    }
-
-    /// Takes the request that is in the slot of the next one.
+    /// Takes the request that is in the slot of the next one. It is the oldest here.
     pub fn take_next_slot(&self) -> Option<WorkRequest> {
         let taken = self.entry(self.queued() as u64)?.slot.take();
         self.count_here(taken.is_some());
@@ -207,15 +195,39 @@ impl Ring {
         front.map(|(_, enqueued)| enqueued)
     }
 
-    /// Takes a request that `awaited` has found, if it is still here.
+    /// Takes the oldest request, if it was queued at this time or before.
     #[inline]
-    pub fn take_awaited(&self, awaited: AwaitedTask) -> Option<WorkRequest> {
-        let entry = self.entry(awaited.position)?;
-        // Only the caller puts requests here, so if this is the request, no other replaces it.
-        let same = entry.id.load(Ordering::Relaxed) == awaited.id;
-        let taken = if same { entry.slot.take() } else { None };
+    pub fn take_until(&self, time: u64) -> Option<WorkRequest> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let (position, enqueued) = self.find(self.first(tail), tail)?;
+        if enqueued > time {
+            return None;
+        }
+        let taken = self.entry(position)?.slot.take();
+        self.head.store(position + 1, Ordering::Relaxed);
         self.count_here(taken.is_some());
         taken
+    }
+
+    /// Takes this request, if it is here.
+    #[inline]
+    pub fn take_own(&self, request: &RequestState) -> Option<WorkRequest> {
+        let (position, entry) = self.entry_of(request)?;
+        let taken = entry.slot.take_this(request)?;
+        if self.head.load(Ordering::Relaxed) == position {
+            self.head.store(position + 1, Ordering::Relaxed);
+        }
+        self.count_here(true);
+        Some(taken)
+    }
+
+    /// Returns whether a request is here that was queued before this one, which `take_own` has
+    /// taken.
+    #[inline]
+    pub fn has_older(&self, request: &RequestState) -> bool {
+        let position = request.position.load(Ordering::Relaxed) & !IN_RING;
+        let first = self.first(self.tail.load(Ordering::Relaxed));
+        first < position && self.find(first, position).is_some()
     }
 
     fn count_here(&self, taken: bool) {
@@ -223,14 +235,12 @@ impl Ring {
         self.untaken.store(now, Ordering::Release);
     }
 
-    /// Returns where this request is, if it is here now. It may be taken at any time.
+    /// Returns the position that this request had here last, and the slot there.
     #[inline]
-    pub fn find_awaited(&self, request: &RequestState) -> Option<AwaitedTask> {
+    fn entry_of(&self, request: &RequestState) -> Option<(u64, &Entry)> {
         let position = request.position.load(Ordering::Relaxed);
         let entry = self.entry(position & !IN_RING).filter(|_| position & IN_RING != 0)?;
-        let id = request.id;
-        let here = entry.id.load(Ordering::Relaxed) == id && !entry.slot.is_free();
-        here.then_some(AwaitedTask { position: position & !IN_RING, id })
+        Some((position & !IN_RING, entry))
     }
 }
 
@@ -244,9 +254,7 @@ impl Ring {
 
     /// Takes this request, if it is here.
     pub fn take_this(&self, request: &RequestState) -> Option<WorkRequest> {
-        let position = request.position.load(Ordering::Relaxed);
-        let entry = self.entry(position & !IN_RING).filter(|_| position & IN_RING != 0)?;
-        let taken = entry.slot.take_this(request);
+        let taken = self.entry_of(request)?.1.slot.take_this(request);
         self.count(taken.is_some());
         taken
     }

@@ -94,7 +94,15 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
                 let urgent = random >> 59 == 0;
                 assert_eq!(of(queue.take(urgent)), expected.first(urgent), "step {step}");
             }
-            1 | 2 => assert_eq!(of(queue.take(false)), expected.first(false), "step {step}"),
+            1 => assert_eq!(of(queue.take(false)), expected.first(false), "step {step}"),
+            2 => {
+                let until = (random >> 45) % (step + 1);
+                let fits = |first: &u64| *first <= until && expected.urgent.is_empty();
+                let first = expected.others.first().copied().filter(fits);
+                let first = first.filter(|first| queue.own.front_seen() == Some(*first));
+                assert_eq!(of(queue.take_own_until(until)), first, "step {step}");
+                first.into_iter().for_each(|taken| expected.forget(taken));
+            }
             3 => {
                 let found = old.and_then(|old| of(queue.remove(old)));
                 found.into_iter().for_each(|found| expected.forget(found));
@@ -105,10 +113,14 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
                 assert!(found.is_none_or(|(promoted, should)| promoted == should), "step {step}");
             }
             5 => {
-                let found = old.and_then(|old| queue.find_awaited(old));
-                let taken = of(found.and_then(|found| queue.take_awaited(found)));
-                assert!(taken.is_none() || taken == old.map(|old| old.enqueued), "step {step}");
-                taken.into_iter().for_each(|taken| expected.forget(taken));
+                let found = old.and_then(|old| queue.take_own(old));
+                if let Some(found) = found {
+                    let taken = found.state().enqueued;
+                    assert!(old.is_some_and(|old| old.enqueued == taken), "step {step}");
+                    expected.forget(taken);
+                    let older = expected.others.iter().any(|other| *other < taken);
+                    assert_eq!(queue.has_older(found.state()), older, "step {step}");
+                }
             }
             6 => {
                 let taken = of(queue.take_for_another(|| ()));
@@ -271,11 +283,10 @@ fn an_old_request_does_not_close_the_own_lane_to_younger_ones() {
     for step in 1..5000 {
         // A task that is joined at once leaves from the young end.
         let (young, _) = queue_at(&queue, step, false, true);
-        let found = queue.find_awaited(young.state()).expect("it is in the own lane");
-        assert_eq!(of(queue.take_awaited(found)), Some(step));
+        assert_eq!(of(queue.take_own(young.state())), Some(step));
         assert_eq!((queue.len(), queue.fronts()), (1, [None, Some(0)]));
     }
-    assert!(queue.find_awaited(old.state()).is_none(), "it has left the own lane");
+    assert!(queue.take_own(old.state()).is_none(), "it has left the own lane");
     assert!(queue.promote(old.state()) && of(queue.take(true)) == Some(0));
     assert_eq!(queue.len(), 0);
 }

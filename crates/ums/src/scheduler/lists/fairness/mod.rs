@@ -120,6 +120,12 @@ impl Fairness {
         self.passes_over(left);
     }
 
+    /// Counts a choice that was made by age, if age alone decides now.
+    #[inline]
+    pub fn chosen_by_age(&mut self) {
+        self.by_age = self.by_age.saturating_sub(1);
+    }
+
     /// Counts a choice that left something older behind, and was not made by age.
     #[inline]
     pub fn passes_over(&mut self, left: usize) {

@@ -289,6 +289,56 @@ impl<S> Workers<S> {
         }
     }
 
+    /// A worker starts a request: usually the worker that became idle last.
+    #[inline]
+    pub fn start(&mut self, id: WorkerId, request: WorkRequest, now: u64) {
+        if id != self.idle.tail {
+            let from = self.get(id).state;
+            self.shift(id, from, State::Running, now);
+            self.get(id).request = Some(request);
+            return;
+        }
+        let worker = self.get(id);
+        assert_eq!(worker.state, State::Idle, "the worker list holds idle workers");
+        let before = std::mem::replace(&mut worker.prev, NO_WORKER);
+        worker.put(State::Running, now);
+        worker.request = Some(request);
+        self.idle.tail = before;
+        self.idle.len -= 1;
+        match before {
+            NO_WORKER => self.idle.head = NO_WORKER,
+            before => self.get(before).next = NO_WORKER,
+        }
+    }
+
+    /// The current worker has ended its request, and becomes idle.
+    #[inline]
+    pub fn finish(&mut self, id: WorkerId, now: u64) {
+        let tail = self.idle.tail;
+        let worker = self.get(id);
+        assert_eq!(worker.state, State::Running, "only a running worker ends its request");
+        worker.put(State::Idle, now);
+        worker.prev = tail;
+        self.append(Which::Idle, tail, id);
+    }
+
+    /// The current worker has ended its request, and begins the next one at once.
+    #[inline]
+    pub fn go_on(&mut self, id: WorkerId, now: u64) {
+        let worker = self.get(id);
+        assert_eq!(worker.state, State::Running, "only a running worker ends its request");
+        worker.since = now;
+    }
+
+    /// A worker whose wait has ended becomes Running at once, without becoming Runnable.
+    #[inline]
+    pub fn resume(&mut self, id: WorkerId) {
+        let worker = self.get(id);
+        assert_eq!(worker.state, State::Waiting, "only a worker that waits is resumed");
+        worker.put(State::Running, 0);
+        self.waiting -= 1;
+    }
+
     /// The current worker begins to wait.
     #[inline]
     pub fn wait(&mut self, id: WorkerId, now: u64) {

@@ -1,0 +1,136 @@
+//! Finish: what a worker does that has ended its request.
+//!
+//! In general it becomes idle, and takes a turn. In two cases it is known without a whole turn what
+//! that turn would choose, provided that nothing else has happened meanwhile:
+//!
+//! * *The joiner.* The end of the request has ended a wait of a worker of this scheduler, and no
+//!   other worker whose wait has ended is ready, and no urgent request. Then that worker is the
+//!   first of the preferred line, so it gets the baton. It does not become Runnable in between.
+//! * *The next request.* No worker is ready that goes before the first request of the own lane. A
+//!   turn would give that request to the worker that runs already, so the worker goes on with it.
+//!   It does not become idle in between.
+//!
+//! Both cases count and record what the whole turn counts and records.
+
+use std::sync::atomic::Ordering;
+
+use super::switch::{Handed, SwitchEvent, WayOut};
+use super::wake::ready_at;
+use super::{Core, PeersUnnotified, Scheduler};
+use crate::os::threads::point;
+use crate::record::counters::add;
+use crate::record::event_ring::RingEvent;
+use crate::scheduler::lists::WorkerId;
+use crate::scheduler::request::WorkRequest;
+use crate::wait::{Claimed, Waiter};
+
+impl Scheduler {
+    /// Ends the turn of worker `me`, which has ended its request at the time `now`, in ticks. Makes
+    /// `joiner`, who has waited for that end, ready. Returns the request that the worker begins
+    /// next, or how the worker leaves its stack.
+    #[inline(never)]
+    pub(super) fn finish(
+        &self,
+        me: WorkerId,
+        waiter: &'static Waiter,
+        joiner: Option<Claimed>,
+        now: u64,
+    ) -> Result<WorkRequest, WayOut> {
+        add(&self.counters.turns, 1);
+        if let Some(joiner) = joiner {
+            if let Some(handed) = self.with(|core| self.hand_to_joiner(core, me, &joiner, now)) {
+                joiner.kept();
+                waiter.record.spans.pause();
+                return Err(handed.by_event());
+            }
+            ready_at(joiner, now);
+        }
+        if let Some(next) = self.with(|core| self.next_request(core, me, now)) {
+            point("turn");
+            self.check();
+            return Ok(next);
+        }
+        self.with(|core| {
+            core.end_turn(self, now, 0);
+            core.workers.finish(me, now);
+            core.record_at(RingEvent::Finish, me, 0, now);
+        });
+        waiter.record.spans.pause();
+        Err(self.turn())
+    }
+
+    /// Hands the baton to the worker whose wait the request's end has ended. Returns None, and has
+    /// changed nothing, if a turn might choose something else.
+    #[inline]
+    fn hand_to_joiner(
+        &self,
+        core: &mut Core,
+        me: WorkerId,
+        joiner: &Claimed,
+        now: u64,
+    ) -> Option<Handed> {
+        let joiner = joiner.waiter;
+        let goes_first = joiner.is_parked_at(self.inbox)
+            && core.workers.signalled.is_empty()
+            && self.queue.urgent() == 0
+            && core.fairness.prefers()
+            && self.nothing_has_happened(core);
+        if !goes_first {
+            return None;
+        }
+        let id = joiner.worker.load(Ordering::Relaxed);
+        joiner.signalled.store(now, Ordering::Relaxed);
+        joiner.record.spans.woken();
+        core.record_at(RingEvent::Wake, id, core.number, now);
+        core.end_turn(self, now, 0);
+        core.workers.finish(me, now);
+        core.record_at(RingEvent::Finish, me, 0, now);
+        core.workers.resume(id);
+        // All that is ready has been so for longer than the joiner.
+        let queued = !self.queue.is_empty() && self.can_start_others(core);
+        if queued || !core.workers.yielded.is_empty() {
+            self.count_passed(core);
+        }
+        add(&self.counters.end_switches, 1);
+        self.publish_at_times(core);
+        Some(core.hand_over(self, id, SwitchEvent::At(now)))
+    }
+
+    /// Takes the first request of the own lane for worker `me`. Returns None, and has changed
+    /// nothing but perhaps the lane, if a turn might choose something else.
+    #[inline]
+    fn next_request(&self, core: &mut Core, me: WorkerId, now: u64) -> Option<WorkRequest> {
+        // A worker beyond the limit takes urgent requests only.
+        if core.workers.count() > self.options.limit.hard || !self.nothing_has_happened(core) {
+            return None;
+        }
+        let (signalled, yielded) = (core.workers.signalled, core.workers.yielded);
+        let mut until = u64::MAX;
+        if core.workers.runnable() > 0 {
+            if !core.fairness.goes_by_age() {
+                return None;
+            }
+            let first = |list| core.workers.first_since(list).unwrap_or(u64::MAX);
+            until = [signalled, yielded].map(first).into_iter().fold(until, u64::min);
+        }
+        let request = self.queue.take_own_until(until)?;
+        core.fairness.chosen_by_age();
+        core.end_turn(self, now, 0);
+        core.record_at(RingEvent::Finish, me, 0, now);
+        self.count_start(core, me, request.state(), now);
+        core.workers.go_on(me, now);
+        // No switch, but the trace shows that it runs again.
+        core.record_at(RingEvent::Switch, me, 0, now);
+        self.publish_at_times(core);
+        Some(request)
+    }
+
+    /// Returns whether a turn has nothing to do but to choose. Costs only loads.
+    #[inline]
+    fn nothing_has_happened(&self, core: &mut Core) -> bool {
+        // The look at the driver comes last, because the driver counts looks.
+        core.awaited.is_none()
+            && self.peers_unnotified.get() == PeersUnnotified::Nothing
+            && self.quiet(core)
+    }
+}

@@ -1,0 +1,202 @@
+//! Joins of tasks that have not begun: the joiner's scheduler starts such a task at once, and the
+//! end of the task gives the baton straight back to the joiner (B9, G11, B59).
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::*;
+use ums::task::JoinError;
+use ums::testing::scheduler;
+use ums::{Builder, JoinHandle, Node, WaitError, WaitReason};
+
+/// Spawns this many tasks, and joins them in the order of their numbers.
+fn batch(tasks: usize) -> usize {
+    let all: Vec<_> = (0..tasks).map(|number| ums::spawn(move || number)).collect();
+    all.into_iter().map(|task| task.join().expect("it returns a number")).sum()
+}
+
+/// Spawns a tree of tasks, and joins each task's children in turn.
+fn tree(leaves: usize) -> usize {
+    if leaves == 1 {
+        return 1;
+    }
+    let children: Vec<_> = (0..10).map(|_| ums::spawn(move || tree(leaves / 10))).collect();
+    children.into_iter().map(|child| child.join().expect("a subtree")).sum()
+}
+
+fn at_rest(node: &Node, s: usize) {
+    eventually("the scheduler is at rest", || scheduler(node, s).load == 0);
+}
+
+#[test]
+fn each_joined_task_runs_once_and_is_counted_once() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for s in 0..n {
+                at_rest(node, s);
+                let done = scheduler(node, s).counters.requests_done;
+                node.reset_waits();
+                // More than the choices after which age alone decides, and than the own lane holds.
+                for tasks in [1, 2, 900, 2500] {
+                    assert_eq!(on(node, s, move || batch(tasks)), tasks * (tasks - 1) / 2);
+                }
+                at_rest(node, s);
+                assert_eq!(scheduler(node, s).counters.requests_done - done, 3403 + 4);
+                let waits = node.snapshot().waits;
+                let of = |reason: WaitReason| waits.iter().find(|w| w.reason == reason).unwrap();
+                assert_eq!(of(WaitReason::THREADPOOL).count, 3403 + 4);
+                let joins = of(WaitReason::JOIN).count;
+                assert!((1..=3403).contains(&joins), "{joins} joins");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_tree_of_tasks_is_joined_whether_or_not_others_take_parts_of_it() {
+    let limits: [fn(Builder, usize) -> Builder; 3] =
+        [|b, _| b, |b, n| b.max_workers(n), |b, _| b.classic()];
+    for options in limits {
+        for kind in kinds() {
+            for n in COUNTS {
+                one_kind(
+                    kind,
+                    |b| options(b.schedulers(n), n),
+                    |node| assert_eq!(node.run(|| tree(1000)), 1000),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_queued_request_runs_beside_endless_joins_b9() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let joined = on(node, n - 1, || {
+                let old = ums::spawn(|| ());
+                let mut joined = 0;
+                while !old.is_finished() {
+                    ums::spawn(|| ()).join().unwrap();
+                    joined += 1;
+                }
+                joined
+            });
+            // Each join makes two choices that pass over the old request: of the task, and of the
+            // joiner.
+            assert!((490..=510).contains(&joined), "{joined} tasks went before an older request");
+        },
+    );
+}
+
+#[test]
+fn in_the_classic_profile_a_join_changes_no_order() {
+    both_kinds_with(
+        |b| b.classic(),
+        |node, _, n| {
+            let log = Log::default();
+            let l = log.clone();
+            on(node, n - 1, move || {
+                let note = |number| {
+                    let l = l.clone();
+                    ums::spawn(move || l.push(number))
+                };
+                let all: Vec<_> = (0..20).map(note).collect();
+                all.into_iter().rev().for_each(|task| task.join().unwrap());
+            });
+            assert_eq!(log.all(), (0..20).collect::<Vec<_>>());
+        },
+    );
+}
+
+#[test]
+fn a_panic_of_a_task_that_a_join_starts_reaches_the_joiner() {
+    both_kinds(|node, _, n| {
+        let texts = on(node, n - 1, || {
+            let fail = |number: usize| ums::spawn(move || assert!(number % 2 == 0, "no. {number}"));
+            let all: Vec<_> = (0..50).map(fail).collect();
+            let text = |task: JoinHandle<()>| match task.join() {
+                Ok(()) => String::new(),
+                Err(JoinError::Panicked(panic)) => *panic.downcast::<String>().unwrap(),
+                Err(error) => panic!("{error}"),
+            };
+            all.into_iter().map(text).collect::<Vec<_>>()
+        });
+        for (number, text) in texts.into_iter().enumerate() {
+            let expected = if number % 2 == 0 { String::new() } else { format!("no. {number}") };
+            assert_eq!(text, expected);
+        }
+    });
+}
+
+#[test]
+fn a_joiner_or_its_task_can_be_cancelled_at_each_step_b59() {
+    both_kinds(|node, _, n| {
+        // Before the join: the task never runs.
+        let never = on(node, n - 1, || {
+            let task = ums::spawn(|| unreachable!("it was cancelled before it began"));
+            task.cancel();
+            matches!(task.join(), Err(JoinError::NeverRan))
+        });
+        // With several schedulers, another may have begun it.
+        assert!(never || n > 1);
+        // While the joiner waits: the task, which waits, too, ends with an error.
+        let ended = on(node, n - 1, || {
+            let task = ums::spawn(|| ums::sleep(Duration::MAX));
+            let cancel = task.cancel_handle();
+            let begun = ums::spawn(move || {
+                while !cancel.is_finished() {
+                    cancel.cancel();
+                    ums::yield_now();
+                }
+            });
+            let slept = task.join().ok();
+            begun.join().unwrap();
+            slept
+        });
+        assert!([None, Some(Err(WaitError::Cancelled))].contains(&ended), "{ended:?}");
+        // The joiner: it gets its handle back, and the task goes on.
+        let gate = Gate::shut();
+        let (pass, done) = (gate.clone(), Arc::new(AtomicUsize::new(0)));
+        let d = done.clone();
+        let joiner = start(node, n - 1, move || {
+            let task = ums::spawn(move || (pass.pass(), d.fetch_add(1, SeqCst)).1);
+            match task.join() {
+                Err(JoinError::Wait(task, WaitError::Cancelled)) => Some(task),
+                _ => None,
+            }
+        });
+        eventually("the task waits", || gate.waiters() == 1);
+        joiner.cancel();
+        let task = joiner.join().unwrap().expect("the joiner gets its handle back");
+        assert!(!task.is_finished() && done.load(SeqCst) == 0);
+        gate.open();
+        task.join().unwrap();
+        assert_eq!(done.load(SeqCst), 1);
+    });
+}
+
+#[test]
+fn the_end_of_a_joined_task_lets_timers_and_other_threads_in() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let s = stop.clone();
+            let busy = start(node, n - 1, move || {
+                while !s.load(SeqCst) {
+                    batch(10);
+                }
+            });
+            // A wake-up from another thread, and a timer, each beside endless joins.
+            on(node, n - 1, || ums::sleep(ms(5)).unwrap());
+            stop.store(true, SeqCst);
+            busy.join().unwrap();
+        },
+    );
+}
