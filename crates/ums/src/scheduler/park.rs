@@ -167,12 +167,14 @@ impl Scheduler {
     }
 
     /// Publishes the lengths of the lists after a quick turn: two of them each time, because the
-    /// search for deadlocks begins with these, and all once in [`PUBLISH_EVERY`] turns.
+    /// search for deadlocks begins with these, and all if the number of I/O requests has changed,
+    /// and once in [`PUBLISH_EVERY`] turns.
     #[inline]
     pub(super) fn publish_at_times(&self, core: &Core) {
         set(&self.counters.waiting, core.workers.waiting());
         set(&self.counters.runnable, core.workers.runnable());
-        if self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
+        let io = self.counters.pending_io.load(Ordering::Relaxed) != core.io.outstanding() as u64;
+        if io || self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
             self.publish(core);
         }
     }
