@@ -222,7 +222,7 @@ fn help() -> String {
          ums bench --list\n\n\
          Keys of every bench (but floor and own): kind=fiber|thread|context\n       \
          io=auto|uring|epoll|sync stack=BYTES events=off|on (event rings)\n\
-         spin=auto|off|NS (how long idle schedulers poll)\n\
+         spin=auto|off|NS (how long idle schedulers poll) detect=off|on (of blocked workers)\n\
          Sizes shown are those for fibers; threads do less by default.\n\n",
     );
     for Bench { name, keys, what, .. } in &BENCHES {

@@ -16,12 +16,13 @@ pub struct Setup {
     io: IoChoice,
     stack: u64,
     events: bool,
+    detect: bool,
     /// `None`: as the library decides.
     spin_ns: Option<u64>,
 }
 
 impl Setup {
-    /// Reads `kind=`, `io=`, `stack=`, `events=` and `spin=`.
+    /// Reads `kind=`, `io=`, `stack=`, `events=`, `detect=` and `spin=`.
     pub fn read(args: &BenchArgs) -> Result<Setup, Stop> {
         let kind = match args.text("kind", "fiber") {
             "fiber" => WorkerKind::Fiber,
@@ -32,17 +33,14 @@ impl Setup {
         let io = args.text("io", "auto");
         let io =
             io.parse().map_err(|_| Stop::Usage(format!("io={io}: auto, uring, epoll, sync")))?;
-        let events = match args.text("events", "off") {
-            "on" => true,
-            "off" => false,
-            other => return Err(Stop::Usage(format!("events={other}: on or off"))),
-        };
+        let events = is_on(args, "events")?;
+        let detect = is_on(args, "detect")?;
         let spin_ns = match args.text("spin", "auto") {
             "auto" => None,
             "off" => Some(0),
             _ => Some(args.number("spin", 0)?),
         };
-        Ok(Setup { kind, io, stack: args.number("stack", 0)?, events, spin_ns })
+        Ok(Setup { kind, io, stack: args.number("stack", 0)?, events, detect, spin_ns })
     }
 
     /// Returns the printer of JSON lines for this bench and this kind of worker.
@@ -71,12 +69,22 @@ impl Setup {
             .queue_limit(1 << 22)
             .io(self.io)
             .event_ring(self.events)
+            .detect_blocking(self.detect)
             .pin(cpus > 1);
         let builder =
             if self.stack > 0 { builder.stack_size(self.stack as usize) } else { builder };
         let spin = self.spin_ns.map(Duration::from_nanos);
         let builder = if let Some(spin) = spin { builder.idle_spin(spin) } else { builder };
         workers_of(self.kind, builder).build().map_err(|error| Stop::Skip(error.to_string()))
+    }
+}
+
+/// Reads a key whose values are `on` and `off`, the default.
+fn is_on(args: &BenchArgs, key: &'static str) -> Result<bool, Stop> {
+    match args.text(key, "off") {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(Stop::Usage(format!("{key}={other}: on or off"))),
     }
 }
 
