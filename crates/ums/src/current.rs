@@ -19,12 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::os::clock;
-use crate::os::limits::QUANTUM_NS;
 use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::scheduler::{self, away, here};
-use crate::scheduler::{Coupled, Here, WorkerKind};
+use crate::scheduler::{Core, Coupled, Here, Scheduler, WorkerKind};
 use crate::wait::error::{NeedsThread, WaitError};
 use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
 
@@ -247,21 +246,14 @@ pub fn yield_now() {
 }
 
 /// Yields if the caller has run for a quantum of 4 ms since it was last switched to, and returns
-/// whether it did. Costs one clock read and no system call; call it often in long loops.
+/// whether it did. Costs one reading of the processor's counter and no system call; call it often
+/// in long loops.
 pub fn yield_if_due() -> bool {
-    let Some(scheduler) = here() else { return false };
-    let now = clock::now();
-    let due = scheduler.with(|core| {
-        if core.quantum_began == 0 {
-            // The clock is not read at a switch. The first call after a switch starts the quantum.
-            core.quantum_began = now;
-        }
-        let due = now - core.quantum_began >= QUANTUM_NS;
-        if due {
-            core.quantum_began = now;
-        }
-        due
-    });
+    here().is_some_and(|scheduler| yield_on_if_due(&scheduler))
+}
+
+fn yield_on_if_due(scheduler: &Scheduler) -> bool {
+    let due = scheduler.with(Core::quantum_is_over);
     if due {
         scheduler.yield_now();
     }
@@ -274,8 +266,11 @@ pub fn yield_if_due() -> bool {
 /// # Errors
 /// [`WaitError::Cancelled`].
 pub fn checkpoint() -> Result<(), WaitError> {
-    yield_if_due();
-    if is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) }
+    let Some(scheduler) = here() else {
+        return if is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) };
+    };
+    yield_on_if_due(&scheduler);
+    if scheduler.current_waiter().is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) }
 }
 
 /// Returns whether the work request that the caller carries out was cancelled. Works also while the

@@ -199,7 +199,7 @@ pub(crate) struct Core {
     pub create_again: u64,
     /// Measurements that are made while there are at least as many workers as the soft limit.
     pub standstill: Standstill,
-    /// When the current quantum began; 0 if the current worker has not asked for it yet.
+    /// When the current quantum began, in ticks; 0 if the current worker has not asked for it yet.
     pub quantum_began: u64,
     pub preemptive: usize,
     /// Preemptive places that have been granted to workers which have not run since.

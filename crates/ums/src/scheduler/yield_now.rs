@@ -3,9 +3,10 @@
 //! There is a quick path for the case that nothing has happened but that workers yield: the first
 //! worker of the runnable list gets the baton, and the yielder becomes the last of that list.
 
-use super::Scheduler;
 use super::switch::{Handed, SwitchEvent, WayOut};
+use super::{Core, Scheduler};
 use crate::os::clock;
+use crate::os::limits::QUANTUM_NS;
 use crate::os::threads::point;
 use crate::record::counters::add;
 use crate::scheduler::lists::worker_list::{Rotated, State};
@@ -78,5 +79,25 @@ impl Scheduler {
             core.hand_over(self, next, SwitchEvent::At(core.turn_at))
         });
         handed.by_event()
+    }
+}
+
+impl Core {
+    /// Returns whether the current worker has run for a quantum. If it has, the next quantum begins
+    /// now.
+    #[inline]
+    pub(crate) fn quantum_is_over(&mut self) -> bool {
+        let now = clock::ticks();
+        if self.quantum_began == 0 {
+            // The clock is not read at a switch. The first call after a switch starts the quantum.
+            self.quantum_began = now;
+        }
+        let ran = now.saturating_sub(self.quantum_began);
+        // A tick is never longer than a nanosecond, so one comparison nearly always decides.
+        let over = ran >= QUANTUM_NS && clock::ticks_to_ns_quickly(ran) >= QUANTUM_NS;
+        if over {
+            self.quantum_began = now;
+        }
+        over
     }
 }
