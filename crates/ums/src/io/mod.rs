@@ -189,12 +189,10 @@ fn on_worker(
         let signalled = waiter.signalled.load(Ordering::Relaxed);
         count_slow_io(scheduler, &told, signalled.saturating_sub(began));
     }
-    let result = scheduler.with(|core| {
-        if let Some(timer) = timer {
-            core.timers.cancel(timer);
-        }
-        core.io.take_result(token)
-    });
+    if let Some(timer) = timer {
+        scheduler.with(|core| core.timers.cancel(timer));
+    }
+    let result = waiter.record.io_result.of(token);
     std::mem::forget(frozen);
     outcome.ok()?;
     if result == -libc::ECANCELED {

@@ -45,8 +45,9 @@ impl Core {
     fn completed(&mut self, token: u64, result: i32, now: u64) {
         self.board.wipe(token);
         self.record_at(RingEvent::Complete, self.current, token as u32, now);
-        match self.io.complete(token, result) {
+        match self.io.complete(token) {
             Some(Completion::Wake(ticket)) => {
+                ticket.waiter.record.io_result.put(token, result);
                 if let Some(claimed) = ticket.claim(Outcome::Granted) {
                     self.wake(claimed.kept(), now);
                 }
@@ -87,9 +88,9 @@ impl Core {
                 self.record_at(RingEvent::Submit, self.current, told.fd() as u32, now);
                 Submission::Pending(token)
             }
-            crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {
+            crate::os::driver::Submitted::Done(result) => match self.io.complete(token) {
                 Some(Completion::Call(routine)) => Submission::Call(token, routine, result),
-                _ => Submission::Done(self.io.take_result(token)),
+                _ => Submission::Done(result),
             },
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct WorkerRecord {
     pub(crate) view: WorkerStatus,
     /// The I/O request that the worker waits for, as the I/O list numbers it; 0 if there is none.
     pub(crate) io: atomic::AtomicU64,
+    /// The result of the I/O request that the worker has waited for last.
+    pub(crate) io_result: LastResult,
     /// What the worker has in addition if it is a thread; none if it is a fiber.
     thread: AtomicRef<ThreadRecord>,
     /// Whether the worker's thread is inside the library.
@@ -57,6 +59,7 @@ impl WorkerRecord {
         WorkerRecord {
             view: WorkerStatus::new(),
             io: atomic::AtomicU64::new(0),
+            io_result: LastResult(AtomicU64::new(0)),
             thread: AtomicRef::new(),
             entry: Entry::new(),
             spans: WorkerSpans::new(),
@@ -109,6 +112,32 @@ impl WorkerRecord {
     /// watched. That thread itself calls this.
     pub(crate) fn be_watched(&self, watched: Option<&'static Watched>) {
         self.become_thread().watched.store(watched);
+    }
+}
+
+/// The result of an I/O request, and which request that was: the upper half of its token, which is
+/// never 0, and the result. The holder of the baton writes it, and then the worker, which has the
+/// baton, reads it.
+pub(crate) struct LastResult(AtomicU64);
+
+impl LastResult {
+    /// Stores the result of the request with this token.
+    #[inline]
+    pub(crate) fn put(&self, token: u64, result: i32) {
+        let upper = token & !u64::from(u32::MAX);
+        self.0.store(upper | u64::from(result as u32), Ordering::Relaxed);
+    }
+
+    /// Returns the result of the request with this token.
+    ///
+    /// # Panics
+    /// Panics if the request has not completed: its worker must not run before (rule 10 of
+    /// ARCHITECTURE.md).
+    #[inline]
+    pub(crate) fn of(&self, token: u64) -> i32 {
+        let last = self.0.load(Ordering::Relaxed);
+        assert!(last >> 32 == token >> 32, "a worker ran while its I/O request was outstanding");
+        last as u32 as i32
     }
 }
 

@@ -428,13 +428,19 @@ impl UringDriver {
     /// `buffer` is the number of the buffer that the kernel chose for it, if any.
     fn land(&mut self, token: u64, mut result: i32, buffer: Option<u16>, out: &mut Vec<Done>) {
         let flight = self.flights.get(token).expect("a completion belongs to a submission");
+        let is_receive = matches!(*flight.op, Op::Receive { .. });
+        if result >= 0 && !flight.polling && !is_receive {
+            // Nearly every completion is that of an operation that was carried out.
+            self.flights.remove(token);
+            return out.push(Done { token, result });
+        }
         if let (Some(number), Provided::Yes(buffers)) = (buffer, &mut self.provided) {
             if let Ok(len @ 1..) = usize::try_from(result) {
                 flight.op.fill(buffers.copy(number, len));
             }
             buffers.give(number);
         }
-        if let Op::Receive { .. } = *flight.op {
+        if is_receive {
             let is_poll = flight.polling || matches!(self.provided, Provided::Refused);
             if is_poll && result >= 0 {
                 result = match call::try_now(&mut flight.op) {
