@@ -246,8 +246,7 @@ pub fn yield_now() {
 }
 
 /// Yields if the caller has run for a quantum of 4 ms since it was last switched to, and returns
-/// whether it did. Costs one reading of the processor's counter and no system call; call it often
-/// in long loops.
+/// whether it did. Costs one reading of the clock and no system call; call it often in long loops.
 pub fn yield_if_due() -> bool {
     here().is_some_and(|scheduler| yield_on_if_due(&scheduler))
 }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -95,6 +96,40 @@ fn a_queued_request_runs_beside_endless_joins_b9() {
 }
 
 #[test]
+fn a_worker_that_ends_a_request_goes_on_with_the_oldest_u29() {
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                let [computes, queued] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+                let log = Log::default();
+                let (c, q, l) = (computes.clone(), queued.clone(), log.clone());
+                let spawner = start(node, 0, move || {
+                    c.store(true, SeqCst);
+                    while !q.load(SeqCst) {
+                        std::hint::spin_loop();
+                    }
+                    for number in 1..=3 {
+                        let l = l.clone();
+                        drop(ums::spawn(move || l.push(number)));
+                    }
+                });
+                eventually("it computes", || computes.load(SeqCst));
+                // Queued by another thread, and older than those that the worker spawns.
+                let l = log.clone();
+                let old = start(node, 0, move || l.push(0));
+                queued.store(true, SeqCst);
+                spawner.join().unwrap();
+                old.join().unwrap();
+                at_rest(node, 0);
+                assert_eq!(log.all(), [0, 1, 2, 3]);
+            },
+        );
+    }
+}
+
+#[test]
 fn in_the_classic_profile_a_join_changes_no_order() {
     both_kinds_with(
         |b| b.classic(),
@@ -118,7 +153,9 @@ fn in_the_classic_profile_a_join_changes_no_order() {
 fn a_panic_of_a_task_that_a_join_starts_reaches_the_joiner() {
     both_kinds(|node, _, n| {
         let texts = on(node, n - 1, || {
-            let fail = |number: usize| ums::spawn(move || assert!(number % 2 == 0, "no. {number}"));
+            let fail = |number: usize| {
+                ums::spawn(move || assert!(number.is_multiple_of(2), "no. {number}"))
+            };
             let all: Vec<_> = (0..50).map(fail).collect();
             let text = |task: JoinHandle<()>| match task.join() {
                 Ok(()) => String::new(),
@@ -193,8 +230,31 @@ fn the_end_of_a_joined_task_lets_timers_and_other_threads_in() {
                     batch(10);
                 }
             });
-            // A wake-up from another thread, and a timer, each beside endless joins.
+            // Each beside endless joins: a timer, a wake-up by another thread, I/O, a cancellation.
             on(node, n - 1, || ums::sleep(ms(5)).unwrap());
+            let event = Arc::new(ums::sync::Event::manual(false));
+            let e = event.clone();
+            let waits = start(node, n - 1, move || e.wait());
+            std::thread::sleep(ms(2));
+            event.set();
+            waits.join().unwrap().unwrap();
+            let (mut far, mut near) = ums::net::UnixStream::pair().unwrap();
+            let reads = start(node, n - 1, move || {
+                let mut byte = [0];
+                near.read(&mut byte).map(|_| byte)
+            });
+            std::thread::sleep(ms(2));
+            far.write_all(&[7]).unwrap();
+            assert_eq!(reads.join().unwrap().unwrap(), [7]);
+            let begun = Arc::new(AtomicBool::new(false));
+            let b = begun.clone();
+            let sleeps = start(node, n - 1, move || {
+                b.store(true, SeqCst);
+                ums::sleep(Duration::MAX)
+            });
+            eventually("it has begun", || begun.load(SeqCst));
+            sleeps.cancel();
+            assert_eq!(sleeps.join().unwrap(), Err(WaitError::Cancelled));
             stop.store(true, SeqCst);
             busy.join().unwrap();
         },

@@ -174,9 +174,8 @@ fn on_worker(
         Submission::Call(..) => unreachable!("a submission that wakes has no routine"),
     };
     if cancellable {
-        // SeqCst pairs with `cancel_waiter`: either that function sees this token, or this thread
-        // sees the flag that it has set.
-        waiter.record.io.store(token, Ordering::SeqCst);
+        // Either `cancel_waiter` sees this token, or this thread sees the flag that it has set.
+        waiter.record.io.begin(token);
         if waiter.cancelled.load(Ordering::SeqCst) {
             scheduler.with(|core| core.cancel_io(token));
         }
@@ -184,7 +183,7 @@ fn on_worker(
     let timed = || scheduler.with(|core| core.set_timer(deadline, Timed::Io(token)));
     let timer = (deadline != NEVER).then(timed);
     let outcome = scheduler.park(ticket, NEVER);
-    waiter.record.io.store(0, Ordering::Relaxed);
+    let result = waiter.record.io.end(token);
     if told.blocks() {
         let signalled = waiter.signalled.load(Ordering::Relaxed);
         count_slow_io(scheduler, &told, signalled.saturating_sub(began));
@@ -192,7 +191,6 @@ fn on_worker(
     if let Some(timer) = timer {
         scheduler.with(|core| core.timers.cancel(timer));
     }
-    let result = waiter.record.io_result.of(token);
     std::mem::forget(frozen);
     outcome.ok()?;
     if result == -libc::ECANCELED {

@@ -151,7 +151,8 @@ impl Scheduler {
     }
 
     /// Does what a turn would do for a worker that has begun to wait for the request that it has
-    /// taken. Returns None if the turn has more to do than to start that request.
+    /// taken. Returns None if the turn has more to do than to start that request; the request may
+    /// be in the urgent lane then.
     #[inline]
     pub(super) fn start_awaited_at_once(&self, core: &mut Core) -> Option<WorkerId> {
         if self.peers_unnotified.get() != PeersUnnotified::Nothing || !self.quiet(core) {

@@ -10,11 +10,12 @@
 //!   turn would give that request to the worker that runs already, so the worker goes on with it.
 //!   It does not become idle in between.
 //!
-//! Both cases count and record what the whole turn counts and records.
+//! Both cases count and record what the whole turn counts and records. A worker that goes on with
+//! the next request stays Running (the worker list's picture shows the states).
 
 use std::sync::atomic::Ordering;
 
-use super::switch::{Handed, SwitchEvent, WayOut};
+use super::switch::{SwitchEvent, WayOut};
 use super::wake::ready_at;
 use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::threads::point;
@@ -26,7 +27,7 @@ use crate::wait::{Claimed, Waiter};
 
 impl Scheduler {
     /// Ends the turn of worker `me`, which has ended its request at the time `now`, in ticks. Makes
-    /// `joiner`, who has waited for that end, ready. Returns the request that the worker begins
+    /// `joiner`, which has waited for that end, ready. Returns the request that the worker begins
     /// next, or how the worker leaves its stack.
     #[inline(never)]
     pub(super) fn finish(
@@ -38,12 +39,18 @@ impl Scheduler {
     ) -> Result<WorkRequest, WayOut> {
         add(&self.counters.turns, 1);
         if let Some(joiner) = joiner {
-            if let Some(handed) = self.with(|core| self.hand_to_joiner(core, me, &joiner, now)) {
+            // A collector of spans may run code of its own, so it does that before the joiner is
+            // chosen.
+            waiter.record.spans.pause();
+            if let Some(id) = self.with(|core| self.choose_joiner(core, me, &joiner, now)) {
                 joiner.kept();
-                waiter.record.spans.pause();
-                return Err(handed.by_event());
+                point("turn");
+                self.check();
+                let event = SwitchEvent::At(now);
+                return Err(self.with(|core| core.hand_over(self, id, event)).by_event());
             }
             ready_at(joiner, now);
+            waiter.record.spans.go_on();
         }
         if let Some(next) = self.with(|core| self.next_request(core, me, now)) {
             point("turn");
@@ -59,16 +66,17 @@ impl Scheduler {
         Err(self.turn())
     }
 
-    /// Hands the baton to the worker whose wait the request's end has ended. Returns None, and has
-    /// changed nothing, if a turn might choose something else.
+    /// Chooses the worker whose wait the request's end has ended: it is Running, and the current
+    /// worker is Idle. Returns None, and has changed nothing, if a turn might choose something
+    /// else.
     #[inline]
-    fn hand_to_joiner(
+    fn choose_joiner(
         &self,
         core: &mut Core,
         me: WorkerId,
         joiner: &Claimed,
         now: u64,
-    ) -> Option<Handed> {
+    ) -> Option<WorkerId> {
         let joiner = joiner.waiter;
         let goes_first = joiner.is_parked_at(self.inbox)
             && core.workers.signalled.is_empty()
@@ -93,23 +101,26 @@ impl Scheduler {
         }
         add(&self.counters.end_switches, 1);
         self.publish_at_times(core);
-        Some(core.hand_over(self, id, SwitchEvent::At(now)))
+        Some(id)
     }
 
-    /// Takes the first request of the own lane for worker `me`. Returns None, and has changed
-    /// nothing but perhaps the lane, if a turn might choose something else.
+    /// Takes the first request of the own lane for worker `me`. Returns None if a turn might choose
+    /// something else; then nothing has changed, except perhaps where the next search of the lane
+    /// begins.
     #[inline]
     fn next_request(&self, core: &mut Core, me: WorkerId, now: u64) -> Option<WorkRequest> {
-        // A worker beyond the limit takes urgent requests only.
-        if core.workers.count() > self.options.limit.hard || !self.nothing_has_happened(core) {
+        // If there are workers beyond the limit, this may be one that takes urgent requests only.
+        let others_first = core.workers.runnable() > 0 && !core.fairness.goes_by_age();
+        if self.queue.is_empty()
+            || others_first
+            || core.workers.count() > self.options.limit.hard
+            || !self.nothing_has_happened(core)
+        {
             return None;
         }
         let (signalled, yielded) = (core.workers.signalled, core.workers.yielded);
         let mut until = u64::MAX;
         if core.workers.runnable() > 0 {
-            if !core.fairness.goes_by_age() {
-                return None;
-            }
             let first = |list| core.workers.first_since(list).unwrap_or(u64::MAX);
             until = [signalled, yielded].map(first).into_iter().fold(until, u64::min);
         }
@@ -125,7 +136,7 @@ impl Scheduler {
         Some(request)
     }
 
-    /// Returns whether a turn has nothing to do but to choose. Costs only loads.
+    /// Returns whether a turn has nothing to do but to choose. Makes no system call.
     #[inline]
     fn nothing_has_happened(&self, core: &mut Core) -> bool {
         // The look at the driver comes last, because the driver counts looks.

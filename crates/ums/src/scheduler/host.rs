@@ -1,10 +1,10 @@
 //! Host: how workers are created, what each of them runs, and the standby.
 //!
 //! A worker's life is one loop: carry out a request, become idle, do the scheduler's work until
-//! there is another request. The *standby* holds the baton at the start and whenever no worker can
-//! host the idle loop. For thread workers the standby is a thread of its own; for the other kinds
-//! it is the *root* of their host. The standby carries out no requests and is not counted as a
-//! worker.
+//! there is another request (`finish` has the short cuts). The *standby* holds the baton at the
+//! start and whenever no worker can host the idle loop. For thread workers the standby is a thread
+//! of its own; for the other kinds it is the *root* of their host. The standby carries out no
+//! requests and is not counted as a worker.
 
 use std::cell::Cell;
 use std::sync::Arc;

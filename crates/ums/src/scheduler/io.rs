@@ -47,7 +47,7 @@ impl Core {
         self.record_at(RingEvent::Complete, self.current, token as u32, now);
         match self.io.complete(token) {
             Some(Completion::Wake(ticket)) => {
-                ticket.waiter.record.io_result.put(token, result);
+                ticket.waiter.record.io.complete(token, result);
                 if let Some(claimed) = ticket.claim(Outcome::Granted) {
                     self.wake(claimed.kept(), now);
                 }

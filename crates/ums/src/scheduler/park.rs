@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::switch::{SwitchEvent, WayOut};
 use super::{Core, PeersUnnotified, Scheduler, Timed, set_here};
 use crate::os::clock::{self, NEVER};
+use crate::os::counted::AtomicU64;
 use crate::os::threads::point;
 use crate::record::counters::{add, set};
 use crate::record::event_ring::RingEvent;
@@ -166,15 +167,18 @@ impl Scheduler {
         }
     }
 
-    /// Publishes the lengths of the lists after a quick turn: two of them each time, because the
-    /// search for deadlocks begins with these, and all if the number of I/O requests has changed,
-    /// and once in [`PUBLISH_EVERY`] turns.
+    /// Publishes the lengths of the lists after a quick turn, because the next one may be late: a
+    /// worker may compute for long. Those that change rarely are compared first. The number of
+    /// timers is published once in [`PUBLISH_EVERY`] turns.
     #[inline]
     pub(super) fn publish_at_times(&self, core: &Core) {
         set(&self.counters.waiting, core.workers.waiting());
         set(&self.counters.runnable, core.workers.runnable());
-        let io = self.counters.pending_io.load(Ordering::Relaxed) != core.io.outstanding() as u64;
-        if io || self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
+        set(&self.counters.idle, core.workers.idle.len as usize);
+        let shown = |gauge: &AtomicU64, now: usize| gauge.load(Ordering::Relaxed) == now as u64;
+        let rest = shown(&self.counters.pending_io, core.io.outstanding())
+            && shown(&self.counters.workers, core.workers.count());
+        if !rest || self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
             self.publish(core);
         }
     }

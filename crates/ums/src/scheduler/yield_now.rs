@@ -92,9 +92,11 @@ impl Core {
             // The clock is not read at a switch. The first call after a switch starts the quantum.
             self.quantum_began = now;
         }
-        let ran = now.saturating_sub(self.quantum_began);
-        // A tick is never longer than a nanosecond, so one comparison nearly always decides.
-        let over = ran >= QUANTUM_NS && clock::ticks_to_ns_quickly(ran) >= QUANTUM_NS;
+        // A counter that goes back, because the machine has moved, ends the quantum.
+        let over = now.checked_sub(self.quantum_began).is_none_or(|ran| {
+            // A tick is never longer than a nanosecond, so most calls need no conversion.
+            ran >= QUANTUM_NS && clock::ticks_to_ns_quickly(ran) >= QUANTUM_NS
+        });
         if over {
             self.quantum_began = now;
         }

@@ -47,6 +47,7 @@ mod ticket;
 mod waiter;
 
 pub(crate) use outcome::Outcome;
+pub(crate) use record::COMPLETED;
 pub(crate) use thread::thread_waiter;
 pub(crate) use ticket::Claimed;
 pub(crate) use waiter::{AsVictim, Inbox, Letter, Owned, Owner, Ticket, WAITERS, Waiter, What};

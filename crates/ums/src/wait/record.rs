@@ -20,10 +20,8 @@ use crate::watch::lending::Lending;
 pub(crate) struct WorkerRecord {
     /// What views show of the worker.
     pub(crate) view: WorkerStatus,
-    /// The I/O request that the worker waits for, as the I/O list numbers it; 0 if there is none.
-    pub(crate) io: atomic::AtomicU64,
-    /// The result of the I/O request that the worker has waited for last.
-    pub(crate) io_result: LastResult,
+    /// The I/O request that the worker waits for.
+    pub(crate) io: IoWait,
     /// What the worker has in addition if it is a thread; none if it is a fiber.
     thread: AtomicRef<ThreadRecord>,
     /// Whether the worker's thread is inside the library.
@@ -58,8 +56,7 @@ impl WorkerRecord {
     pub(super) fn new() -> WorkerRecord {
         WorkerRecord {
             view: WorkerStatus::new(),
-            io: atomic::AtomicU64::new(0),
-            io_result: LastResult(AtomicU64::new(0)),
+            io: IoWait(atomic::AtomicU64::new(0)),
             thread: AtomicRef::new(),
             entry: Entry::new(),
             spans: WorkerSpans::new(),
@@ -115,28 +112,54 @@ impl WorkerRecord {
     }
 }
 
-/// The result of an I/O request, and which request that was: the upper half of its token, which is
-/// never 0, and the result. The holder of the baton writes it, and then the worker, which has the
-/// baton, reads it.
-pub(crate) struct LastResult(AtomicU64);
+/// The I/O request that a worker waits for, in one word:
+///
+/// * 0: there is none, or it cannot be cancelled and is outstanding;
+/// * its token: it is outstanding;
+/// * [`COMPLETED`], the upper half of its token and its result: it has completed, but its worker
+///   has not run since.
+///
+/// A cancellation that takes the third for a token finds no request, because no token has the bit
+/// [`COMPLETED`].
+pub(crate) struct IoWait(atomic::AtomicU64);
 
-impl LastResult {
-    /// Stores the result of the request with this token.
+/// The bit of an I/O request's token that is never set.
+pub(crate) const COMPLETED: u64 = 1 << 63;
+
+impl IoWait {
+    /// Stores the token of the request, so that the request can be cancelled. SeqCst: see
+    /// [`IoWait::token`].
     #[inline]
-    pub(crate) fn put(&self, token: u64, result: i32) {
-        let upper = token & !u64::from(u32::MAX);
+    pub(crate) fn begin(&self, token: u64) {
+        self.0.store(token, Ordering::SeqCst);
+    }
+
+    /// Returns the token by which to cancel the request; 0 if there is nothing to cancel. SeqCst:
+    /// a canceller sets the worker's flag and then reads this; a worker stores this and then reads
+    /// the flag. So one of them sees what the other has stored.
+    #[inline]
+    pub(crate) fn token(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Stores the result of the request. The holder of the baton calls this before the worker runs.
+    #[inline]
+    pub(crate) fn complete(&self, token: u64, result: i32) {
+        let upper = COMPLETED | token & !u64::from(u32::MAX);
         self.0.store(upper | u64::from(result as u32), Ordering::Relaxed);
     }
 
-    /// Returns the result of the request with this token.
+    /// Takes the result of the request with this token.
     ///
     /// # Panics
     /// Panics if the request has not completed: its worker must not run before (rule 10 of
     /// ARCHITECTURE.md).
     #[inline]
-    pub(crate) fn of(&self, token: u64) -> i32 {
+    pub(crate) fn end(&self, token: u64) -> i32 {
         let last = self.0.load(Ordering::Relaxed);
-        assert!(last >> 32 == token >> 32, "a worker ran while its I/O request was outstanding");
+        let completed = last >> 32 == (COMPLETED | token) >> 32;
+        assert!(completed, "a worker ran while its I/O request was outstanding");
+        self.0.store(0, Ordering::Relaxed);
         last as u32 as i32
     }
 }

@@ -436,7 +436,7 @@ pub(crate) fn worker(
         blocker: waiter.blocker().filter(|_| waiting).and_then(|b| place(b, all)),
         blocking_user: if waiting { waiter.blocking_user.load(Ordering::Relaxed) } else { 0 },
         is_sick: state == State::Running && s.stuck_on_short_lock.load(Ordering::Relaxed),
-        waits_for_io: waiting && waiter.record.io.load(Ordering::Relaxed) != 0,
+        waits_for_io: waiting && waiter.record.io.token() != 0,
         requests_done: view.requests_done.load(Ordering::Relaxed),
         switches: view.switches.load(Ordering::Relaxed),
         of_request: if request == 0 { RequestSoFar::default() } else { so_far(waiter, now) },

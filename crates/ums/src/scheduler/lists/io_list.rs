@@ -10,7 +10,7 @@
 
 use slab::Slab;
 
-use crate::wait::Ticket;
+use crate::wait::{COMPLETED, Ticket};
 
 /// The argument of a completion routine: the byte count or file descriptor, or a negative `errno`.
 pub(crate) type IoResult = i32;
@@ -43,9 +43,11 @@ impl IoList {
         IoList { slots: Slab::new(), generation: 0 }
     }
 
-    /// Puts a request on the list; returns its token, which is never 0.
+    /// Puts a request on the list; returns its token, which is never 0 and has no bit
+    /// [`COMPLETED`].
     pub fn insert(&mut self, completion: Completion) -> u64 {
-        self.generation = self.generation.wrapping_add(1).max(1);
+        self.generation = (self.generation + 1) % (COMPLETED >> 32) as u32;
+        self.generation = self.generation.max(1);
         let generation = self.generation;
         u64::from(generation) << 32 | self.slots.insert(Slot { generation, completion }) as u64
     }
@@ -106,5 +108,15 @@ mod tests {
         assert_ne!(first, second);
         assert!(!list.is_outstanding(first) && list.is_outstanding(second));
         assert_eq!(list.tokens(), [second]);
+    }
+
+    #[test]
+    fn a_token_is_never_0_and_never_looks_like_a_result() {
+        let last = (COMPLETED >> 32) as u32 - 1;
+        let mut list = IoList { slots: Slab::new(), generation: last - 1 };
+        for generation in [last, 1, 2] {
+            let token = list.insert(Completion::Call(Box::new(|_| {})));
+            assert_eq!((token >> 32, token & COMPLETED), (u64::from(generation), 0));
+        }
     }
 }

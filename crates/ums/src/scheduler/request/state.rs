@@ -354,7 +354,7 @@ pub(crate) struct Cancelled {
 /// token has a meaning.
 pub(crate) fn cancel_waiter(waiter: &'static Waiter) -> Cancelled {
     let claimed = waiter.cancel();
-    let io = waiter.record.io.load(Ordering::SeqCst);
+    let io = waiter.record.io.token();
     let inbox = if io == 0 { None } else { waiter.inbox() };
     Cancelled { claimed, io: inbox.map(|inbox| (inbox, io)) }
 }

@@ -222,12 +222,24 @@ impl Ring {
     }
 
     /// Returns whether a request is here that was queued before this one, which `take_own` has
-    /// taken.
+    /// taken. Of two that were queued at the same time, the one that was queued first is the older.
     #[inline]
     pub fn has_older(&self, request: &RequestState) -> bool {
         let position = request.position.load(Ordering::Relaxed) & !IN_RING;
         let first = self.first(self.tail.load(Ordering::Relaxed));
-        first < position && self.find(first, position).is_some()
+        if first > position {
+            return false;
+        }
+        let older = self.find(first, position);
+        // Otherwise each search would pass the same free slots again.
+        self.head.store(older.map_or(position + 1, |(older, _)| older), Ordering::Relaxed);
+        older.is_some()
+    }
+
+    /// Returns the position at which the next search begins.
+    #[cfg(test)]
+    pub fn begins_at(&self) -> u64 {
+        self.head.load(Ordering::Relaxed)
     }
 
     fn count_here(&self, taken: bool) {

@@ -74,6 +74,47 @@ fn queue_at(queue: &WorkQueue, step: u64, urgent: bool, own: bool) -> (RequestRe
     (result.request(), queued.is_ok())
 }
 
+/// Takes this request out of the own lane, if it is there.
+fn take_this(queue: &WorkQueue, expected: &mut Expected, request: &RequestState) {
+    let Some(found) = queue.take_own(request) else { return };
+    assert_eq!(found.state().enqueued, request.enqueued);
+    expected.forget(request.enqueued);
+    let older = expected.others.iter().any(|other| *other < request.enqueued);
+    assert_eq!(queue.has_older(found.state()), older);
+}
+
+/// Takes the first request of the own lane, if it was queued at this time or before.
+fn take_until(queue: &WorkQueue, expected: &mut Expected, until: u64) {
+    let fits = |first: &u64| *first <= until && expected.urgent.is_empty();
+    let first = expected.others.first().copied().filter(fits);
+    let first = first.filter(|first| queue.own.front_seen() == Some(*first));
+    assert_eq!(of(queue.take_own_until(until)), first);
+    first.into_iter().for_each(|taken| expected.forget(taken));
+}
+
+/// Closes the queue. It must count its requests as it has shown them. Returns their number.
+fn close(queue: &WorkQueue) -> usize {
+    let mut seen = 0;
+    queue.each(|_| seen += 1);
+    let (queued, accepted) = (queue.len(), queue.accepted());
+    let left = queue.close().len();
+    assert_eq!((queued, left, accepted - queue.accepted()), (seen, seen, seen));
+    left
+}
+
+#[test]
+fn joins_in_order_of_age_pass_no_free_slot_twice() {
+    let queue = WorkQueue::new(3000);
+    let all: Vec<_> = (1..=100).map(|step| queue_at(&queue, step, false, true).0).collect();
+    // Another scheduler takes the first, so the joins do not begin where the search begins.
+    assert_eq!(of(queue.take_for_another(|| ())), Some(1));
+    for (at, request) in all.iter().enumerate().skip(1) {
+        assert!(queue.take_own(request.state()).is_some());
+        assert!(!queue.has_older(request.state()));
+        assert_eq!(queue.own.begins_at(), at as u64 + 1);
+    }
+}
+
 #[test]
 fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
     // The bound is larger than the own lane, so that all lanes are used.
@@ -95,14 +136,7 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
                 assert_eq!(of(queue.take(urgent)), expected.first(urgent), "step {step}");
             }
             1 => assert_eq!(of(queue.take(false)), expected.first(false), "step {step}"),
-            2 => {
-                let until = (random >> 45) % (step + 1);
-                let fits = |first: &u64| *first <= until && expected.urgent.is_empty();
-                let first = expected.others.first().copied().filter(fits);
-                let first = first.filter(|first| queue.own.front_seen() == Some(*first));
-                assert_eq!(of(queue.take_own_until(until)), first, "step {step}");
-                first.into_iter().for_each(|taken| expected.forget(taken));
-            }
+            2 => take_until(&queue, &mut expected, (random >> 45) % (step + 1)),
             3 => {
                 let found = old.and_then(|old| of(queue.remove(old)));
                 found.into_iter().for_each(|found| expected.forget(found));
@@ -113,13 +147,8 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
                 assert!(found.is_none_or(|(promoted, should)| promoted == should), "step {step}");
             }
             5 => {
-                let found = old.and_then(|old| queue.take_own(old));
-                if let Some(found) = found {
-                    let taken = found.state().enqueued;
-                    assert!(old.is_some_and(|old| old.enqueued == taken), "step {step}");
-                    expected.forget(taken);
-                    let older = expected.others.iter().any(|other| *other < taken);
-                    assert_eq!(queue.has_older(found.state()), older, "step {step}");
+                if let Some(old) = old {
+                    take_this(&queue, &mut expected, old);
                 }
             }
             6 => {
@@ -139,12 +168,8 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
         }
         expected.agrees_with(&queue, step);
     }
-    let mut seen = Vec::new();
-    queue.each(|request| seen.push(request.enqueued));
-    assert_eq!(seen.len(), queue.len());
-    let accepted = queue.accepted();
-    left += queue.close().len();
-    assert_eq!((queue.len(), accepted - queue.accepted()), (0, seen.len()));
+    left += close(&queue);
+    assert_eq!(queue.len(), 0);
     assert!(left > 1000 && all.len() > 15_000, "{left} left, {} were queued", all.len());
 }
 

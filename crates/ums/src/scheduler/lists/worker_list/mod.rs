@@ -1,7 +1,7 @@
 //! The worker: a thread or a fiber that carries out work requests.
 //!
-//! A worker's state says which list it is on. Every change goes through [`Workers::shift`], which
-//! asserts the previous state. In the picture, each arrow has the name of what makes the change:
+//! A worker's state says which list it is on. Each method that changes a state asserts the previous
+//! one. In the picture, each arrow has the name of what makes the change:
 //!
 //! ```text
 //!            create                 choose                     finish
@@ -14,6 +14,9 @@
 //!                                    ^                v
 //!                                    +--wake------ Preemptive
 //! ```
+//!
+//! Two short cuts are not in the picture: a worker whose wait has ended may become Running at once
+//! (`resume`), and a worker may begin its next request without becoming Idle (`go_on`).
 //!
 //! Named invariant **One List**: a worker is on the worker list when Idle, on the runnable list
 //! when Runnable, on the waiter list when Waiting, and on none otherwise. The host of the idle loop

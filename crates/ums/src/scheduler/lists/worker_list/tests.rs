@@ -1,6 +1,7 @@
 //! Tests of the lists of workers.
 
 use super::*;
+use crate::scheduler::request::{RequestState, make};
 use crate::testing::on;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -57,24 +58,42 @@ fn waking_a_worker_that_does_not_wait_is_refused_u20() {
     idle(1, true).wake(1, 0);
 }
 
+fn request() -> WorkRequest {
+    make(RequestState::new(0, false), || ()).0
+}
+
+#[test]
+fn a_new_worker_starts_its_first_request_u20() {
+    let mut workers = idle(2, true);
+    let new = workers.add(Waiter::take(None, 3), (), 0);
+    workers.start(new, request(), 7);
+    let worker = workers.get(new);
+    assert_eq!((worker.state, worker.since, worker.request.is_some()), (State::Running, 7, true));
+    assert_eq!(on(workers.idle, &mut workers), [1, 2]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
-    Start,
+    Start(usize),
     Wait,
     Yield,
     Finish,
     Wake(usize),
     Next,
+    GoOn,
+    Resume(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        Just(Step::Start),
+        (0..8usize).prop_map(Step::Start),
         Just(Step::Wait),
         Just(Step::Yield),
         Just(Step::Finish),
         (0..8usize).prop_map(Step::Wake),
         Just(Step::Next),
+        Just(Step::GoOn),
+        (0..8usize).prop_map(Step::Resume),
     ]
 }
 
@@ -90,13 +109,21 @@ proptest! {
         let mut current: Option<u32> = None;
         for step in steps {
             match (step, current) {
-                (Step::Start, None) if workers.idle.len > 0 => {
-                    let id = workers.idle.tail;
-                    workers.shift(id, State::Idle, State::Running, 0);
+                (Step::Start(at), None) if at < workers.idle.len as usize => {
+                    // Usually the last, but any other may be chosen.
+                    let id = on(workers.idle, &mut workers).into_iter().rev().nth(at).unwrap();
+                    workers.start(id, request(), 0);
+                    prop_assert!(workers.get(id).request.take().is_some());
+                    current = Some(id);
+                }
+                (Step::GoOn, Some(id)) => workers.go_on(id, 0),
+                (Step::Resume(at), None) if at < model_waiting.len() => {
+                    let id = model_waiting.remove(at).unwrap();
+                    workers.resume(id);
                     current = Some(id);
                 }
                 (Step::Wait, Some(id)) => {
-                    workers.shift(id, State::Running, State::Waiting, 0);
+                    workers.wait(id, 0);
                     model_waiting.push_back(id);
                     current = None;
                 }
@@ -105,7 +132,7 @@ proptest! {
                     current = None;
                 }
                 (Step::Finish, Some(id)) => {
-                    workers.shift(id, State::Running, State::Idle, 0);
+                    workers.finish(id, 0);
                     current = None;
                 }
                 (Step::Wake(at), _) if at < model_waiting.len() => {
@@ -121,22 +148,23 @@ proptest! {
                 }
                 _ => {}
             }
-            let lists = [workers.idle, workers.signalled, workers.yielded];
-            let mut on: Vec<Vec<u32>> =
-                lists.into_iter().map(|l| on(l, &mut workers)).collect();
-            on.push(workers.waiters().collect());
-            prop_assert_eq!(on[3].len(), workers.waiting());
-            let listed: usize = on.iter().map(Vec::len).sum();
-            prop_assert_eq!(listed + usize::from(current.is_some()), 8);
-            let states = [State::Idle, State::Runnable, State::Runnable, State::Waiting];
-            for (ids, state) in on.iter().zip(states) {
-                for id in ids {
-                    prop_assert_eq!(workers.get(*id).state, state);
-                }
-            }
-            let mut waiting = Vec::from(model_waiting.clone());
-            waiting.sort_unstable();
-            prop_assert_eq!(&on[3], &waiting);
+            each_is_on_its_list(&mut workers, &model_waiting, current);
         }
     }
+}
+
+fn each_is_on_its_list(workers: &mut Workers<()>, waiting: &VecDeque<u32>, current: Option<u32>) {
+    let lists = [workers.idle, workers.signalled, workers.yielded];
+    let mut on: Vec<Vec<u32>> = lists.into_iter().map(|l| on(l, workers)).collect();
+    on.push(workers.waiters().collect());
+    assert_eq!(on[3].len(), workers.waiting());
+    let listed: usize = on.iter().map(Vec::len).sum();
+    assert_eq!(listed + usize::from(current.is_some()), 8);
+    let states = [State::Idle, State::Runnable, State::Runnable, State::Waiting];
+    for (ids, state) in on.iter().zip(states) {
+        assert!(ids.iter().all(|id| workers.get(*id).state == state));
+    }
+    let mut waiting = Vec::from(waiting.clone());
+    waiting.sort_unstable();
+    assert_eq!(on[3], waiting);
 }
