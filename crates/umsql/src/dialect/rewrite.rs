@@ -470,9 +470,27 @@ fn is_operator_word(token: &Token<'_>) -> bool {
 }
 
 fn is_clause_word(token: &Token<'_>) -> bool {
-    const WORDS: [&str; 16] = [
-        "where", "order", "group", "limit", "join", "left", "right", "inner", "cross", "full",
-        "natural", "on", "union", "offset", "having", "except",
+    const WORDS: [&str; 20] = [
+        "where",
+        "order",
+        "group",
+        "limit",
+        "join",
+        "left",
+        "right",
+        "inner",
+        "cross",
+        "full",
+        "natural",
+        "on",
+        "using",
+        "union",
+        "intersect",
+        "except",
+        "offset",
+        "having",
+        "window",
+        "returning",
     ];
     WORDS.iter().any(|word| token.is(word))
 }
@@ -533,6 +551,11 @@ mod tests {
             (
                 "select n from generate_series(1,3) t(n)",
                 "select n from (SELECT value AS n FROM generate_series(1,3)) AS t",
+            ),
+            (
+                "insert into t select 1 from generate_series(1,3) returning x",
+                "insert into t select 1 from (SELECT value AS generate_series FROM \
+                 generate_series(1,3)) AS generate_series returning x",
             ),
         ];
         for (from, to) in cases {
