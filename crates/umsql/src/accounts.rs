@@ -170,8 +170,8 @@ impl Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Login;
     use crate::auth::tests::logs_in;
+    use crate::auth::{Binding, Login};
 
     #[test]
     fn a_file_of_accounts_is_read_and_its_errors_name_the_line() {
@@ -200,7 +200,7 @@ mod tests {
         let accounts = Accounts::parse("ann owner secret").unwrap();
         let salt = |name: &str| {
             let verifier = accounts.account(name).verifier;
-            let (_, answer) = Login::begin(verifier, "n,,n=,r=abc").unwrap();
+            let (_, answer) = Login::begin(verifier, "n,,n=,r=abc", Binding::Impossible).unwrap();
             let (_, rest) = answer.split_once(",s=").unwrap();
             rest.to_owned()
         };

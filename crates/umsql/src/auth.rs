@@ -5,7 +5,10 @@
 //! server starts, or by the program that wrote the verifier. So checking a login takes only a few
 //! fast hashes.
 //!
-//! Channel binding and authorization identities are not offered. Which account logs in is not known
+//! With SCRAM-SHA-256-PLUS both sides also sign which certificate the encrypted connection has (the
+//! channel binding `tls-server-end-point`), so a login cannot be relayed by somebody in between.
+//!
+//! Authorization identities are not supported. Which account logs in is not known
 //! here: PostgreSQL's clients leave the name in their SCRAM message empty.
 
 use std::fmt;
@@ -19,6 +22,8 @@ use subtle::ConstantTimeEq;
 use crate::error::{Result, SqlError};
 
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
+/// The same, with a channel binding.
+pub(crate) const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
 /// The SQLSTATE of a login with a wrong password.
 pub(crate) const WRONG_PASSWORD: &str = "28P01";
 /// The number of rounds of the slow hash, for passwords that the server hashes itself.
@@ -103,11 +108,53 @@ fn malformed() -> SqlError {
     SqlError::fatal("08P01", "malformed SCRAM message")
 }
 
+/// Whether a login is bound to the encrypted connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Binding<'a> {
+    /// It cannot be: the connection is not encrypted, or its certificate has no suitable hash.
+    Impossible,
+    /// The client has selected the mechanism without it, although the other was offered.
+    Offered,
+    /// The client has selected the mechanism with it. These bytes identify the certificate.
+    To(&'a [u8]),
+}
+
+impl<'a> Binding<'a> {
+    /// Checks the flag with which the client says what it thinks of channel bindings. Returns the
+    /// bytes that both must know.
+    fn check(self, flag: &str) -> Result<&'a [u8]> {
+        match (self, flag) {
+            (Binding::Impossible | Binding::Offered, "n") | (Binding::Impossible, "y") => Ok(&[]),
+            (Binding::To(data), "p=tls-server-end-point") => Ok(data),
+            (Binding::Offered, "y") => {
+                let message = "SCRAM channel binding negotiation error";
+                Err(SqlError::fatal("28000", message).hint(
+                    "The client supports SCRAM channel binding but thinks the server does not. \
+                     However, this server does support channel binding.",
+                ))
+            }
+            (Binding::To(_), "n" | "y") => {
+                let message = "malformed SCRAM message: it contains no channel binding";
+                Err(SqlError::fatal("08P01", message))
+            }
+            (Binding::To(_), flag) if flag.starts_with("p=") => {
+                Err(SqlError::fatal("08P01", "unsupported SCRAM channel-binding type"))
+            }
+            (_, flag) if flag.starts_with("p=") => {
+                Err(SqlError::fatal("08P01", "channel binding is not supported here"))
+            }
+            _ => Err(malformed()),
+        }
+    }
+}
+
 /// A login between its two messages.
 #[derive(Debug)]
 pub(crate) struct Login {
     verifier: Verifier,
-    gs2_header: String,
+    /// What the client must repeat: its flag and what the login is bound to.
+    bound_to: Vec<u8>,
+    is_bound: bool,
     nonce: String,
     /// The text that both sides sign, as far as it has been exchanged.
     signed: String,
@@ -115,14 +162,16 @@ pub(crate) struct Login {
 
 impl Login {
     /// Takes the client's first message, and returns the answer.
-    pub(crate) fn begin(verifier: Verifier, first: &str) -> Result<(Login, String)> {
+    pub(crate) fn begin(
+        verifier: Verifier,
+        first: &str,
+        binding: Binding<'_>,
+    ) -> Result<(Login, String)> {
         let mut parts = first.splitn(3, ',');
-        let binding = parts.next().unwrap_or_default();
+        let flag = parts.next().unwrap_or_default();
         let (authzid, bare) =
             (parts.next().ok_or_else(malformed)?, parts.next().ok_or_else(malformed)?);
-        if !matches!(binding, "n" | "y") {
-            return Err(SqlError::fatal("08P01", "channel binding is not supported"));
-        }
+        let data = binding.check(flag)?;
         if !authzid.is_empty() {
             return Err(SqlError::fatal("0A000", "authorization identities are not supported"));
         }
@@ -139,7 +188,8 @@ impl Login {
         let answer = format!("r={nonce},s={salt},i={iterations}");
         let login = Login {
             verifier,
-            gs2_header: format!("{binding},,"),
+            bound_to: [flag.as_bytes(), b",,", data].concat(),
+            is_bound: matches!(binding, Binding::To(_)),
             nonce,
             signed: format!("{bare},{answer}"),
         };
@@ -154,7 +204,13 @@ impl Login {
         let binding =
             parts.next().and_then(|part| part.strip_prefix("c=")).ok_or_else(malformed)?;
         let nonce = parts.next().and_then(|part| part.strip_prefix("r=")).ok_or_else(malformed)?;
-        if binding != BASE64.encode(&self.gs2_header) || nonce != self.nonce {
+        if binding != BASE64.encode(&self.bound_to) {
+            return Err(match self.is_bound {
+                true => SqlError::fatal("28000", "SCRAM channel binding check failed"),
+                false => malformed(),
+            });
+        }
+        if nonce != self.nonce {
             return Err(malformed());
         }
         let proof: Key = BASE64
@@ -194,33 +250,71 @@ pub(crate) mod tests {
             "n,,m=x,n=,r=abc",
             "n,,n=,r=a\u{e4}",
         ] {
-            let error = Login::begin(verifier.clone(), first).unwrap_err();
+            let error = Login::begin(verifier.clone(), first, Binding::Impossible).unwrap_err();
             assert_eq!(error.code, "08P01", "{first}");
         }
-        let other = Login::begin(verifier.clone(), "n,a=other,n=,r=abc").unwrap_err();
+        let other =
+            Login::begin(verifier.clone(), "n,a=other,n=,r=abc", Binding::Impossible).unwrap_err();
         assert_eq!(other.code, "0A000");
         for last in ["", "c=biws", "c=biws,r=x,p=", "c=biws,r=abc,p=AAAA", ",p="] {
-            let (login, _) = Login::begin(verifier.clone(), "n,,n=,r=abc").unwrap();
+            let (login, _) =
+                Login::begin(verifier.clone(), "n,,n=,r=abc", Binding::Impossible).unwrap();
             assert_eq!(login.finish(last).unwrap_err().code, "08P01", "{last}");
         }
     }
 
     /// Returns whether a client that knows this password logs in, and knows the server.
     pub(crate) fn logs_in(verifier: &Verifier, password: &str) -> bool {
-        let (login, answer) = Login::begin(verifier.clone(), "n,,n=,r=abc").unwrap();
+        let bound = bound_login(verifier, password, ("n", b""), Binding::Impossible);
+        bound.is_ok_and(|logged_in| logged_in)
+    }
+
+    /// The same for a client that sends this flag, and knows these bytes of the certificate.
+    fn bound_login(
+        verifier: &Verifier,
+        password: &str,
+        (flag, data): (&str, &[u8]),
+        binding: Binding<'_>,
+    ) -> Result<bool> {
+        let first = format!("{flag},,n=,r=abc");
+        let (login, answer) = Login::begin(verifier.clone(), &first, binding)?;
         let part = |prefix| answer.split(',').find_map(|part| part.strip_prefix(prefix)).unwrap();
         let (salt, count) = (BASE64.decode(part("s=")).unwrap(), part("i=").parse().unwrap());
         let mut salted = Key::default();
         pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), &salt, count, &mut salted);
         let client_key = mac(&salted, b"Client Key");
-        let last = format!("c=biws,r={}", part("r="));
+        let bound_to = BASE64.encode([flag.as_bytes(), b",,", data].concat());
+        let last = format!("c={bound_to},r={}", part("r="));
         let signed = format!("n=,r=abc,{answer},{last}");
         let stored_key: Key = Sha256::digest(client_key).into();
         let mut proof = mac(&stored_key, signed.as_bytes());
         proof.iter_mut().zip(client_key).for_each(|(byte, other)| *byte ^= other);
-        let server = login.finish(&format!("{last},p={}", BASE64.encode(proof))).unwrap();
+        let server = login.finish(&format!("{last},p={}", BASE64.encode(proof)))?;
         let own = mac(&mac(&salted, b"Server Key"), signed.as_bytes());
-        server.is_some_and(|found| found == format!("v={}", BASE64.encode(own)))
+        Ok(server.is_some_and(|found| found == format!("v={}", BASE64.encode(own))))
+    }
+
+    #[test]
+    fn a_login_is_bound_to_the_certificate_that_the_client_sees() {
+        let verifier = Verifier::new("secret");
+        let login = |flag, data, binding| bound_login(&verifier, "secret", (flag, data), binding);
+        let end_point = "p=tls-server-end-point";
+        assert!(login(end_point, b"hash", Binding::To(b"hash")).unwrap());
+        assert!(login("n", b"", Binding::Offered).unwrap());
+        assert!(login("y", b"", Binding::Impossible).unwrap());
+        let code = |login: Result<bool>| login.unwrap_err().code;
+        assert_eq!(code(login(end_point, b"other", Binding::To(b"hash"))), "28000");
+        assert_eq!(code(login(end_point, b"", Binding::To(b"hash"))), "28000");
+        assert_eq!(code(login("y", b"", Binding::Offered)), "28000");
+        for (flag, binding) in [
+            (end_point, Binding::Offered),
+            (end_point, Binding::Impossible),
+            ("n", Binding::To(b"hash")),
+            ("y", Binding::To(b"hash")),
+            ("p=tls-unique", Binding::To(b"hash")),
+        ] {
+            assert_eq!(code(login(flag, b"hash", binding)), "08P01", "{flag} {binding:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The functions of this crate that are fuzzed. They treat a session as a function of bytes.
 //!
+//! * [`login`]: the bytes are what a client sends before it has logged in.
 //! * [`wire`]: the bytes are what a client sends after it has logged in. Whatever the bytes are,
 //!   the answer must consist of whole messages of the protocol, and must not be an internal error.
 //! * [`sql`]: the bytes choose statements, which are executed by a session and by a plain SQLite
@@ -11,6 +12,8 @@
 //! before each input.
 //!
 //! The module exists only in tests and with the feature `fuzz`.
+
+mod login;
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,6 +27,8 @@ use crate::host::Conn;
 use crate::server::{Server, Settings};
 use crate::session::{Flow, Session};
 use ums::lock::Lock;
+
+pub use login::login;
 
 /// A client that has sent all of its input. A read returns at most `piece` bytes.
 struct Client {
@@ -476,11 +481,24 @@ mod tests {
         ) {
             super::wire(&[vec![piece], parts.concat()].concat());
         }
+
+        #[test]
+        fn no_bytes_log_in_without_a_password(
+            how in any::<u8>(),
+            parts in prop::collection::vec(login_part(), 0..6),
+        ) {
+            super::login(&[vec![how], parts.concat()].concat());
+        }
     }
 
     #[test]
     fn sessions_that_were_kept_answer_as_plain_sqlite_does() {
         super::kept::each("sql", super::sql);
+    }
+
+    #[test]
+    fn logins_that_were_kept_fail_in_order() {
+        super::kept::each("login", super::login);
     }
 
     #[test]
@@ -508,6 +526,24 @@ mod tests {
         }
         println!("{taken} statements of 2400 were taken, with {rows} rows");
         assert!(taken > 1500 && rows > 200, "{taken} of 2400 statements, {rows} rows");
+    }
+
+    /// Returns a part of a login that is nearly valid, or random bytes.
+    fn login_part() -> impl Strategy<Value = Vec<u8>> {
+        let known = prop::sample::select(vec![
+            &b"\0\0\0\x08\x04\xd2\x16\x2f"[..],
+            b"\0\0\0\x08\x04\xd2\x16\x30",
+            b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x01\0\0\0\x02",
+            b"\0\0\0\x10\0\x03\0\0user\0u\0\0",
+            b"p\0\0\0\x21SCRAM-SHA-256\0\0\0\0\x0bn,,n=,r=abc",
+            b"p=tls-server-end-point,,n=,r=abc\0c=biws,r=NONCE,p=AAAA",
+            b"\x16\x03\x01\0\x05\x01\0\0\x01\0",
+            b"X\0\0\0\x04",
+        ]);
+        prop_oneof![
+            4 => known.prop_map(<[u8]>::to_vec),
+            1 => prop::collection::vec(any::<u8>(), 0..40),
+        ]
     }
 
     /// Returns a message that is nearly valid, or random bytes.

@@ -24,11 +24,13 @@ impl Session {
             self.input = self.server.take_buffer();
         }
         loop {
-            if self.find_unit()? {
-                return Ok(Fill::Unit);
+            match self.find_unit() {
+                Ok(true) => return Ok(Fill::Unit),
+                Ok(false) => (),
+                Err(error) => self.encrypt_directly(conn, error)?,
             }
             let len = self.make_room()?;
-            let read = conn.try_read(&mut self.input[len..]);
+            let read = self.stream.try_read(conn, &mut self.input[len..]);
             self.input.truncate(len + *read.as_ref().unwrap_or(&0));
             match read {
                 Ok(0) => return Ok(Fill::End),
@@ -127,7 +129,7 @@ impl Session {
             self.unit_end = self.unit_end.saturating_sub(self.consumed);
             self.consumed = 0;
             let len = self.make_room()?;
-            let read = conn.read(&mut self.input[len..]);
+            let read = self.stream.read(conn, &mut self.input[len..]);
             self.input.truncate(len + *read.as_ref().unwrap_or(&0));
             if read.map_err(Failure::of_read)? == 0 {
                 return Err(Failure::Gone);

@@ -57,7 +57,8 @@ impl Session {
             self.prepared_counted = (self.prepared.len(), bytes);
         }
         let objects = bound + self.prepared_counted.1;
-        let kept = Kept { input: self.input.capacity(), output: 0, objects, rows };
+        let (input, stream) = (self.input.capacity(), self.kept.stream);
+        let kept = Kept { input, output: 0, objects, rows, stream };
         if kept != self.kept {
             self.kept = kept;
             // What cannot be counted was refused when it was made.

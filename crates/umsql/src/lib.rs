@@ -3,7 +3,7 @@
 //! on a list of its scheduler.
 //!
 //! ```text
-//! host  <-  error  <-  memory  <-  wire  <-  vfs  <-  dialect  <-  engine  <-  plan
+//! host  <-  error  <-  memory  <-  wire  <-  tls  <-  vfs  <-  dialect  <-  engine  <-  plan
 //!       <-  server  <-  session  <-  listen
 //! ```
 //!
@@ -23,6 +23,7 @@ mod budget;
 mod memory;
 mod wire;
 
+mod tls;
 mod vfs;
 
 mod dialect;
@@ -42,6 +43,7 @@ mod copy;
 mod export;
 mod extended;
 mod keeping;
+mod encryption;
 mod input;
 mod login;
 mod run;
@@ -69,3 +71,4 @@ pub use memory::Limits;
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};
 pub use timeouts::{Timeouts, WrongTime, parse_time};
+pub use tls::{Tls, TlsError};

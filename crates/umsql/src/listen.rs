@@ -3,6 +3,7 @@
 //!
 //! It creates neither the node nor the listener; the caller (`ums serve`, for example) does.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -150,20 +151,8 @@ impl Served {
         Next::Close
     }
 
-    /// Sends a last message, for which a client that does not read has only a moment.
-    fn say_last(
-        &mut self,
-        conn: &mut Connection<'_>,
-        say: impl FnOnce(&mut Session, &mut Wire<'_, '_>),
-    ) {
-        conn.timeout = Some(LAST_WORDS);
-        let patience = Patience { answer: Some(LAST_WORDS), ..self.patience };
-        say(&mut self.session, &mut Wire { conn, server: &self.server, patience });
-    }
-}
-
-impl ums::serve::Session for Served {
-    fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next {
+    /// Carries out a request.
+    fn next(&mut self, conn: &mut Connection<'_>, why: Why) -> Next {
         conn.timeout = self.patience.transfer;
         if self.session.has_failed() && why != Why::Stopping {
             return self.refuse(conn);
@@ -176,8 +165,14 @@ impl ums::serve::Session for Served {
                 self.server.clock.notice();
                 let idle = self.idle.map_or(Duration::ZERO, |since| since.elapsed());
                 self.session.add_idle(idle);
-                let (server, patience) = (&*self.server, self.patience);
-                let flow = self.session.on_readable(&mut Wire { conn, server, patience });
+                let (server, mut patience) = (&*self.server, self.patience);
+                if !self.session.is_logged_in() && !patience.login.is_zero() {
+                    // A handshake may have to be sent to a client that does not read.
+                    let left = patience.login.saturating_sub(self.begun.elapsed());
+                    patience.answer = patience.answer.into_iter().chain([left]).min();
+                }
+                let wire = &mut Wire { conn, server, patience, part: None };
+                let flow = self.session.on_readable(wire);
                 // A part of a request does not end the time of being idle.
                 if self.session.has_worked() {
                     self.idle = None;
@@ -201,6 +196,28 @@ impl ums::serve::Session for Served {
         }
     }
 
+    /// Sends a last message, for which a client that does not read has only a moment.
+    fn say_last(
+        &mut self,
+        conn: &mut Connection<'_>,
+        say: impl FnOnce(&mut Session, &mut Wire<'_, '_>),
+    ) {
+        conn.timeout = Some(LAST_WORDS);
+        let patience = Patience { answer: Some(LAST_WORDS), ..self.patience };
+        let wire = &mut Wire { conn, server: &self.server, patience, part: None };
+        say(&mut self.session, wire);
+    }
+}
+
+impl ums::serve::Session for Served {
+    fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next {
+        let next = self.next(conn, why);
+        if next == Next::Close {
+            self.say_last(conn, |session, wire| session.end_stream(wire));
+        }
+        next
+    }
+
     fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
         self.session.refused(&error.to_string())
     }
@@ -210,6 +227,9 @@ struct Wire<'a, 'b> {
     conn: &'a mut Connection<'b>,
     server: &'a Server,
     patience: Patience,
+    /// When the client must have received the part of an answer that is being written; `None` while
+    /// no part has had to wait.
+    part: Option<Instant>,
 }
 
 impl Wire<'_, '_> {
@@ -237,13 +257,13 @@ impl Wire<'_, '_> {
     ) -> io::Result<usize> {
         let transfer = self.conn.timeout;
         let _waiting = self.server.slow.wait_for(Arc::new(self.conn.outlook()));
-        let end = self.patience.answer.map(|time| Instant::now() + time);
+        self.part = self.part.or_else(|| Some(Instant::now() + self.patience.answer?));
         // A server that stops waits for no client.
         let closing = self.conn.is_closing();
         self.conn.cancellable = cancellable || closing;
         let mut outcome = Ok(());
         while written < bytes.len() && outcome.is_ok() {
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = self.part.map(|end| end.saturating_duration_since(Instant::now()));
             self.conn.timeout = left.into_iter().chain(transfer).min();
             outcome = self.conn.write(&bytes[written..]).map(|more| written += more);
         }
@@ -286,6 +306,14 @@ impl Conn for Wire<'_, '_> {
 
     fn write_until_cancelled(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.send(bytes, true)
+    }
+
+    fn begin_part(&mut self) {
+        self.part = None;
+    }
+
+    fn warn(&self, text: fmt::Arguments<'_>) {
+        self.conn.warn(text);
     }
 
     fn logged_in(&mut self) -> bool {

@@ -2,7 +2,7 @@
 //! server reports.
 
 use crate::accounts::Role;
-use crate::auth::{Login, MECHANISM, WRONG_PASSWORD};
+use crate::auth::{Binding, Login, MECHANISM, MECHANISM_PLUS, WRONG_PASSWORD};
 use crate::error::{Result, SqlError};
 use crate::host::{self, Conn};
 use crate::session::{Phase, Session};
@@ -26,15 +26,7 @@ impl Session {
     /// Handles the first packet. Returns false if the connection must be closed.
     pub(crate) fn startup(&mut self, conn: &mut dyn Conn, packet: &[u8]) -> Result<bool> {
         match Startup::decode(packet)? {
-            Startup::Encrypt { kind } => {
-                if self.asked_for & kind != 0 {
-                    let message = "the same encryption was requested twice on one connection";
-                    return Err(SqlError::fatal("08P01", message));
-                }
-                self.asked_for |= kind;
-                self.out.bytes.push(b'N');
-                Ok(true)
-            }
+            Startup::Encrypt { kind } => self.answer_encryption(conn, kind),
             Startup::Cancel { pid, secret } => {
                 self.server.cancel(pid, secret);
                 Ok(false)
@@ -49,11 +41,16 @@ impl Session {
                 self.account = user.as_str().into();
                 self.negotiate(minor, &parameters);
                 self.take_parameters(&parameters)?;
-                match self.server.admit(&self.account, conn.peer_uid())? {
+                let uid = conn.peer_uid();
+                self.check_encrypted(uid)?;
+                match self.server.admit(&self.account, uid)? {
                     Some(role) => self.welcome(conn, role)?,
                     None => {
                         self.phase = Phase::Login;
-                        self.out.authentication(10, format!("{MECHANISM}\0\0").as_bytes());
+                        let plus = self.stream.end_point().map(|_| MECHANISM_PLUS);
+                        let offered = plus.into_iter().chain([MECHANISM, ""]);
+                        let offered: String = offered.map(|name| format!("{name}\0")).collect();
+                        self.out.authentication(10, offered.as_bytes());
                     }
                 }
                 Ok(true)
@@ -93,16 +90,19 @@ impl Session {
         let mut body = Body::new(body);
         match std::mem::replace(&mut self.phase, Phase::Login) {
             Phase::Login => {
-                if body.string()? != MECHANISM {
-                    return Err(SqlError::fatal(
-                        "28000",
-                        "the client selected an invalid SASL mechanism",
-                    ));
-                }
+                let binding = match (body.string()?, self.stream.end_point()) {
+                    (MECHANISM, None) => Binding::Impossible,
+                    (MECHANISM, Some(_)) => Binding::Offered,
+                    (MECHANISM_PLUS, Some(end_point)) => Binding::To(end_point),
+                    _ => {
+                        let message = "the client selected an invalid SASL mechanism";
+                        return Err(SqlError::fatal("28000", message));
+                    }
+                };
                 let first = utf8(body.value()?.unwrap_or_default())?;
                 let Some(accounts) = &self.server.accounts else { return Ok(false) };
                 let account = accounts.account(&self.account);
-                let (login, answer) = Login::begin(account.verifier, first)?;
+                let (login, answer) = Login::begin(account.verifier, first, binding)?;
                 self.phase = Phase::Proof(Box::new(login), account.role);
                 self.out.authentication(11, answer.as_bytes());
             }
@@ -172,6 +172,7 @@ impl Session {
             self.out.parameter_status(name, value);
         }
         let (pid, secret) = self.server.keys.create(self.user, conn.peer());
+        self.server.engine.clients.add(pid, self.stream.encryption());
         self.out.backend_key(pid, secret);
         self.ready();
         Ok(())

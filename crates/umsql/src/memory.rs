@@ -334,11 +334,13 @@ pub(crate) struct Kept {
     pub(crate) objects: usize,
     /// The rows of suspended portals.
     pub(crate) rows: usize,
+    /// The buffers of an encrypted stream.
+    pub(crate) stream: usize,
 }
 
 impl Kept {
     fn sum(self) -> usize {
-        self.input + self.output + self.objects + self.rows
+        self.input + self.output + self.objects + self.rows + self.stream
     }
 }
 

@@ -28,6 +28,7 @@ use crate::keys::Cause;
 use crate::memory::{Kept, Purse};
 use crate::plan;
 use crate::session::{OUT_MAX, Session, Tx, settle};
+use crate::tls::Stream;
 use crate::wire::message::utf8;
 use crate::wire::out::Out;
 use crate::wire::types::{self, Column};
@@ -382,6 +383,7 @@ impl Session {
             let mut run = Run {
                 out: &mut self.out,
                 conn,
+                stream: &mut self.stream,
                 purse: &mut self.purse,
                 kept: self.kept,
                 engine: &self.server.engine,
@@ -473,6 +475,7 @@ pub(crate) fn bind(prepared: &mut Prepared<'_>, parameters: &[Value]) -> Result<
 struct Run<'a> {
     out: &'a mut Out,
     conn: &'a mut dyn Conn,
+    stream: &'a mut Stream,
     purse: &'a mut Purse,
     /// What the session keeps besides.
     kept: Kept,
@@ -494,7 +497,7 @@ impl Run<'_> {
             return Err(SqlError { fatal: true, ..error }.into());
         }
         let bytes = &mut self.out.bytes;
-        let written = self.conn.write_until_cancelled(bytes).map_err(Failure::gone)?;
+        let written = self.stream.write_until_cancelled(self.conn, bytes).map_err(Failure::gone)?;
         // What the client has not received of its rows comes before the error.
         bytes.drain(..written);
         if host::cancelled() {

@@ -17,6 +17,7 @@ use crate::memory::Limits;
 use crate::plan::Plan;
 use crate::slow::SlowReaders;
 use crate::timeouts::Timeouts;
+use crate::tls::Tls;
 use ums::lock::Lock;
 
 /// The settings of a server.
@@ -32,6 +33,10 @@ pub struct Settings {
     /// them needs no password. It has the role of the account that it names, and is an owner if
     /// there is none. With accounts, clients with other user ids are refused there.
     pub local_users: Vec<u32>,
+    /// The certificate for clients on a port that ask for TLS. `None`: there is no TLS.
+    pub tls: Option<Arc<Tls>>,
+    /// Whether clients on a port must use TLS.
+    pub tls_only: bool,
     /// The longest message a logged-in client may send, in bytes.
     pub max_message: usize,
     /// The file system that the database is stored on.
@@ -48,14 +53,16 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings for a database without a password, with messages of at most 64 MiB, without
-    /// folders for clients, with the limits of a computer with 4 GiB of memory, and with one time
-    /// limit: a minute for an idle session for which others wait.
+    /// Settings for a database without a password and without TLS, with messages of at most 64 MiB,
+    /// without folders for clients, with the limits of a computer with 4 GiB of memory, and with
+    /// one time limit: a minute for an idle session for which others wait.
     pub fn new(database: impl Into<PathBuf>) -> Settings {
         Settings {
             database: database.into(),
             accounts: None,
             local_users: Vec::new(),
+            tls: None,
+            tls_only: false,
             max_message: 64 << 20,
             files: Files::default(),
             folders: Vec::new(),
@@ -91,6 +98,8 @@ pub struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) accounts: Option<Accounts>,
     local_users: Vec<u32>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) tls_only: bool,
     pub(crate) max_message: usize,
     pub(crate) keys: Arc<Keys>,
     pub(crate) clock: Arc<Clock>,
@@ -128,6 +137,8 @@ impl Server {
             engine: Arc::new(engine),
             accounts: settings.accounts,
             local_users: settings.local_users,
+            tls: settings.tls,
+            tls_only: settings.tls_only,
             max_message: settings.max_message,
             waiting_max: AtomicUsize::new(usize::MAX),
             plans: Lock::default(),

@@ -30,6 +30,7 @@ use crate::plan::Plan;
 use crate::portal::Portal;
 use crate::server::Server;
 use crate::timeouts::Timeouts;
+use crate::tls::Stream;
 use crate::wire::out::{Out, Status};
 
 /// How much is read at once, in bytes.
@@ -135,6 +136,8 @@ pub struct Session {
     pub(crate) refusal: Option<SqlError>,
     /// Which kinds of encryption the client has asked for: bits of [`Startup::Encrypt`].
     pub(crate) asked_for: u8,
+    /// What the client sends and receives: all bytes pass here.
+    pub(crate) stream: Stream,
     /// What the session keeps in memory, and its account.
     pub(crate) kept: Kept,
     pub(crate) purse: Purse,
@@ -162,6 +165,7 @@ impl Session {
             has_worked: false,
             refusal: None,
             asked_for: 0,
+            stream: Stream::default(),
             gate_idle: Duration::ZERO,
             server,
             user,
@@ -239,7 +243,7 @@ impl Session {
         let error = SqlError::fatal("53300", format!("the server is overloaded: {why}"));
         self.out.bytes.clear();
         self.out.error(&error, None);
-        std::mem::take(&mut self.out.bytes)
+        self.stream.seal(std::mem::take(&mut self.out.bytes))
     }
 
     fn request(&mut self, conn: &mut dyn Conn) -> Flow {
@@ -278,6 +282,7 @@ impl Session {
         }
         match self.find_unit() {
             Ok(true) | Err(_) => Flow::More,
+            Ok(false) if self.stream.holds_input() => Flow::More,
             Ok(false) => Flow::Idle,
         }
     }
@@ -404,11 +409,11 @@ impl Session {
             // The buffer may acknowledge a commit that may be lost.
             self.out.bytes.clear();
             self.out.error(&SqlError { fatal: true, ..error }, None);
-            let _ = conn.write_all(&self.out.bytes);
+            let _ = self.stream.write_all(conn, &self.out.bytes);
             self.out.bytes.clear();
             return Err(Failure::Gone);
         }
-        let sent = conn.write_all(&self.out.bytes).map_err(Failure::gone);
+        let sent = self.stream.write_all(conn, &self.out.bytes).map_err(Failure::gone);
         self.out.bytes.clear();
         sent
     }
@@ -471,6 +476,7 @@ impl Drop for Session {
         self.disarm_all();
         if self.is_logged_in() {
             self.server.keys.forget(self.user);
+            self.server.engine.clients.remove(self.user as u32);
         }
         // Dropping the lease rolls its transaction back, which must come before the gate passes to
         // the next writer.

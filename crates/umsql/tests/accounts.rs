@@ -137,7 +137,7 @@ fn a_login_does_not_tell_whether_a_name_has_an_account() {
 }
 
 /// What a reader may not do.
-const REFUSED: [&str; 28] = [
+const REFUSED: [&str; 29] = [
     "delete from t where x = 8",
     "insert into t values (8)",
     "create table u(x int)",
@@ -166,6 +166,7 @@ const REFUSED: [&str; 28] = [
     "with a as (select * from main.ums_reports) select * from a",
     "select * from spy",
     "select (select count(*) from ums_ring)",
+    "select * from pg_stat_ssl",
 ];
 
 /// Checks that a reader's statement is refused: as a query, prepared, and in a transaction.

@@ -193,7 +193,8 @@ fn for_owners(action: &AuthAction<'_>) -> Option<SqlError> {
 }
 
 fn is_view(name: &str) -> bool {
-    name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("ums_"))
+    name.eq_ignore_ascii_case("pg_stat_ssl")
+        || name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("ums_"))
 }
 
 fn attach(name: &str, folders: &Folders) -> Option<SqlError> {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rusqlite::{CachedStatement, Connection};
 
 use super::allowed::{self, Refused};
+use super::clients::Clients;
 use super::files::Files;
 use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
@@ -47,6 +48,8 @@ pub(crate) struct Engine {
     /// What clients may take.
     pub(crate) limits: Limits,
     pub(crate) budget: Arc<Budget>,
+    /// The clients that have logged in.
+    pub(crate) clients: Arc<Clients>,
     pools: Lock<Vec<Vec<Db>>>,
     /// The number of schema changes so far. A statement that was prepared before a change is not
     /// used after it.
@@ -92,6 +95,7 @@ impl Engine {
             folders: Arc::new(folders),
             limits,
             budget: Arc::new(Budget::new(limits.server)?),
+            clients: Arc::default(),
             pools: Lock::default(),
             schema: AtomicU64::new(0),
             gate,
@@ -207,8 +211,10 @@ impl Engine {
         let limits = self.limits;
         let budget = Arc::clone(&self.budget);
         let memory = move || files::memory(&limits, &budget);
+        let clients = Arc::clone(&self.clients);
+        let clients = move || clients.table();
         let own: Vec<tables::Own> =
-            vec![Box::new(group_commit), Box::new(page_pool), Box::new(memory)];
+            vec![Box::new(group_commit), Box::new(page_pool), Box::new(memory), Box::new(clients)];
         tables::register(&connection, own)?;
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);

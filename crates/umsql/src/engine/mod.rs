@@ -9,6 +9,7 @@
 
 mod allowed;
 mod catalog;
+mod clients;
 mod files;
 mod folders;
 mod formats;

@@ -66,6 +66,14 @@ pub trait Conn {
         self.write_all(bytes).map(|()| bytes.len())
     }
 
+    /// Begins a part of an answer: what is written until the next one begins has one limit of time.
+    fn begin_part(&mut self) {}
+
+    /// Writes a message about the client to the log.
+    fn warn(&self, text: std::fmt::Arguments<'_>) {
+        let _ = text;
+    }
+
     /// Records that the client has logged in. Returns false if there is no place for it.
     fn logged_in(&mut self) -> bool {
         true

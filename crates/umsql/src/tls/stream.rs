@@ -1,0 +1,342 @@
+//! The stream of one client: plain, or encrypted from some moment on.
+//!
+//! All waits are those of the plain stream below it ([`Conn`]), so that the limits of time and the
+//! handling of clients that do not read are the same for both. The handshake is no wait: its
+//! packets are input of a session that has not logged in, and between them it holds no worker.
+//!
+//! What a client can make this file keep or do is bounded: by [`HANDSHAKE_MAX`], and by rustls,
+//! which refuses a second handshake, and more than 32 changes of keys or empty records without
+//! data.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use rustls::{ProtocolVersion, ServerConnection};
+
+use super::certificate::{Accepted, PROTOCOL};
+use crate::host::{self, Conn};
+
+/// The most bytes that a client may send until the handshake ends.
+const HANDSHAKE_MAX: usize = 16 << 10;
+/// Answers are encrypted in pieces of at most this many bytes.
+const PIECE: usize = 64 << 10;
+
+/// The bytes of one client in both directions.
+#[derive(Debug, Default)]
+pub(crate) enum Stream {
+    #[default]
+    Plain,
+    Encrypted(Box<Encrypted>),
+}
+
+/// An encrypted stream. It begins with the handshake.
+#[derive(Debug)]
+pub(crate) struct Encrypted {
+    tls: ServerConnection,
+    end_point: Option<Arc<[u8]>>,
+    /// Whether the client must have named the protocol, because it has not asked before.
+    is_direct: bool,
+    /// How many bytes the client has sent until the end of the handshake.
+    received: usize,
+    /// How many bytes are decrypted and not read yet.
+    readable: usize,
+    /// What is encrypted and not sent yet. It comes before everything else.
+    unsent: Vec<u8>,
+    /// Whether the client has said that it sends nothing more.
+    has_ended: bool,
+    /// Whether a part of a record may be lost, so that nothing can be sent after it.
+    has_failed: bool,
+}
+
+/// What encrypts a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Encryption {
+    /// As PostgreSQL writes it: `TLSv1.3`.
+    pub(crate) version: &'static str,
+    /// Its name in the standard: `TLS_AES_256_GCM_SHA384`.
+    pub(crate) cipher: String,
+    /// The length of the key.
+    pub(crate) bits: i64,
+}
+
+impl Stream {
+    /// What an encrypted stream keeps at most, in bytes: 16 KiB of input before and after it is
+    /// decrypted, a piece of an answer before and after it is encrypted, and its keys.
+    pub(crate) const ENCRYPTED: usize = 2 * (16 << 10) + 2 * PIECE + (8 << 10);
+
+    /// Begins a handshake, of which the client has sent `begun` already. With `is_direct` the
+    /// client must name the protocol in it.
+    ///
+    /// # Errors
+    /// As for `try_read`.
+    pub(crate) fn encrypt(
+        &mut self,
+        conn: &mut dyn Conn,
+        accepted: Accepted,
+        is_direct: bool,
+        begun: &[u8],
+    ) -> io::Result<()> {
+        let mut tls = ServerConnection::new(accepted.config).map_err(io::Error::other)?;
+        // `write_all` bounds what is encrypted at once.
+        tls.set_buffer_limit(None);
+        let mut encrypted = Box::new(Encrypted {
+            tls,
+            end_point: accepted.end_point,
+            is_direct,
+            received: 0,
+            readable: 0,
+            unsent: Vec::new(),
+            has_ended: false,
+            has_failed: false,
+        });
+        let mut begun = begun;
+        while !begun.is_empty() {
+            encrypted.receive(conn, |tls, _| tls.read_tls(&mut begun))?;
+        }
+        *self = Stream::Encrypted(encrypted);
+        Ok(())
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Stream::Plain)
+    }
+
+    /// Reads what has arrived, without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing has arrived; any other error ends the connection.
+    pub(crate) fn try_read(&mut self, conn: &mut dyn Conn, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain => conn.try_read(buf),
+            Stream::Encrypted(stream) => stream.read(conn, buf, |conn, buf| conn.try_read(buf)),
+        }
+    }
+
+    /// Reads bytes. Parks the worker until some have arrived.
+    ///
+    /// # Errors
+    /// Those of [`Conn::read`].
+    pub(crate) fn read(&mut self, conn: &mut dyn Conn, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain => conn.read(buf),
+            Stream::Encrypted(stream) => stream.read(conn, buf, |conn, buf| conn.read(buf)),
+        }
+    }
+
+    /// Writes all of `bytes`, a part of an answer. Parks the worker while the client does not read.
+    ///
+    /// # Errors
+    /// Any error ends the connection.
+    pub(crate) fn write_all(&mut self, conn: &mut dyn Conn, bytes: &[u8]) -> io::Result<()> {
+        conn.begin_part();
+        match self {
+            Stream::Plain => conn.write_all(bytes),
+            Stream::Encrypted(stream) => stream.write(conn, bytes, all).map(drop),
+        }
+    }
+
+    /// Writes `bytes` for a statement that goes on afterwards. Returns how many need not be written
+    /// again: all, or fewer if the request is cancelled while the client does not read.
+    ///
+    /// # Errors
+    /// Any error ends the connection.
+    pub(crate) fn write_until_cancelled(
+        &mut self,
+        conn: &mut dyn Conn,
+        bytes: &[u8],
+    ) -> io::Result<usize> {
+        conn.begin_part();
+        match self {
+            Stream::Plain => conn.write_until_cancelled(bytes),
+            Stream::Encrypted(stream) => {
+                stream.write(conn, bytes, |conn, sealed| conn.write_until_cancelled(sealed))
+            }
+        }
+    }
+
+    /// Returns whether there is input that no event of the socket will announce: it is decrypted
+    /// already.
+    pub(crate) fn holds_input(&self) -> bool {
+        match self {
+            Stream::Plain => false,
+            Stream::Encrypted(stream) => stream.readable > 0 || stream.has_ended,
+        }
+    }
+
+    /// Tells the client that nothing more follows.
+    pub(crate) fn end(&mut self, conn: &mut dyn Conn) {
+        if let Stream::Encrypted(stream) = self {
+            stream.tls.send_close_notify();
+            // The connection ends also if the client does not take this.
+            let _ = stream.send(conn);
+        }
+    }
+
+    /// Returns `bytes` as they must be sent, without sending them; nothing before the end of the
+    /// handshake.
+    pub(crate) fn seal(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        match self {
+            Stream::Plain => bytes,
+            Stream::Encrypted(stream) => match stream.seal(&bytes) {
+                Ok(()) => std::mem::take(&mut stream.unsent),
+                Err(_) => Vec::new(),
+            },
+        }
+    }
+
+    /// Returns what the client can bind its login to, if anything.
+    pub(crate) fn end_point(&self) -> Option<&[u8]> {
+        match self {
+            Stream::Plain => None,
+            Stream::Encrypted(stream) => stream.end_point.as_deref(),
+        }
+    }
+
+    /// Returns what encrypts the stream; `None` if nothing does.
+    pub(crate) fn encryption(&self) -> Option<Encryption> {
+        let Stream::Encrypted(stream) = self else { return None };
+        let suite = format!("{:?}", stream.tls.negotiated_cipher_suite()?.suite());
+        let version = match stream.tls.protocol_version()? {
+            ProtocolVersion::TLSv1_3 => "TLSv1.3",
+            _ => "TLSv1.2",
+        };
+        let bits = if suite.contains("AES_128") { 128 } else { 256 };
+        Some(Encryption { version, cipher: suite.replacen("TLS13_", "TLS_", 1), bits })
+    }
+}
+
+type ReadPlain = fn(&mut dyn Conn, &mut [u8]) -> io::Result<usize>;
+type WritePlain = fn(&mut dyn Conn, &[u8]) -> io::Result<usize>;
+
+/// Writes all of `bytes` to the stream below.
+fn all(conn: &mut dyn Conn, bytes: &[u8]) -> io::Result<usize> {
+    conn.write_all(bytes).map(|()| bytes.len())
+}
+
+/// The stream below, as rustls reads it.
+struct Below<'a> {
+    conn: &'a mut dyn Conn,
+    read: ReadPlain,
+}
+
+impl Read for Below<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (self.read)(self.conn, buf)
+    }
+}
+
+impl Encrypted {
+    fn read(&mut self, conn: &mut dyn Conn, buf: &mut [u8], read: ReadPlain) -> io::Result<usize> {
+        loop {
+            if self.readable > 0 {
+                let read = self.tls.reader().read(buf)?;
+                self.readable -= read;
+                return Ok(read);
+            }
+            if self.has_ended {
+                return Ok(0);
+            }
+            let received =
+                self.receive(conn, |tls, conn| tls.read_tls(&mut Below { conn, read }))?;
+            if received == 0 {
+                return Ok(0);
+            }
+            host::yield_if_due();
+        }
+    }
+
+    /// Takes bytes of the client by `read`, and processes them. Returns how many came.
+    fn receive(
+        &mut self,
+        conn: &mut dyn Conn,
+        read: impl FnOnce(&mut ServerConnection, &mut dyn Conn) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let received = read(&mut self.tls, conn)?;
+        let tls = &mut self.tls;
+        let shakes_hands = tls.is_handshaking();
+        let outcome = if shakes_hands {
+            self.received += received;
+            if self.received > HANDSHAKE_MAX {
+                return Err(refused(conn, "the handshake is too long"));
+            }
+            // A signature takes about a millisecond, in which other workers run.
+            host::go_preemptive("PREEMPTIVE_TLS", || tls.process_new_packets())
+        } else {
+            tls.process_new_packets()
+        };
+        // What is sent after an error is an alert, which names it.
+        let sent = self.send(conn);
+        let state = outcome.map_err(|error| refused(conn, error))?;
+        sent?;
+        self.readable = state.plaintext_bytes_to_read();
+        self.has_ended = state.peer_has_closed();
+        if shakes_hands
+            && !self.tls.is_handshaking()
+            && self.is_direct
+            && self.tls.alpn_protocol() != Some(PROTOCOL)
+        {
+            return Err(refused(conn, "the client began without naming the protocol (ALPN)"));
+        }
+        Ok(received)
+    }
+
+    /// Encrypts `bytes` and writes them, in pieces. Returns how many are encrypted: fewer than all
+    /// if `write` has not written a piece wholly.
+    fn write(&mut self, conn: &mut dyn Conn, bytes: &[u8], write: WritePlain) -> io::Result<usize> {
+        self.send_sealed(conn, write)?;
+        let mut pieces = bytes.chunks(PIECE);
+        let mut sealed = 0;
+        while self.unsent.is_empty()
+            && let Some(piece) = pieces.next()
+        {
+            self.seal(piece)?;
+            sealed += piece.len();
+            self.send_sealed(conn, write)?;
+            host::yield_if_due();
+        }
+        Ok(sealed)
+    }
+
+    fn seal(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.tls.is_handshaking() || self.has_failed {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        io::Write::write_all(&mut self.tls.writer(), bytes)?;
+        self.take_sealed()
+    }
+
+    /// Takes what rustls has encrypted.
+    fn take_sealed(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.unsent)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what rustls has to say: the handshake, changes of keys, alerts.
+    fn send(&mut self, conn: &mut dyn Conn) -> io::Result<()> {
+        self.take_sealed()?;
+        if self.has_failed { Ok(()) } else { self.send_sealed(conn, all) }
+    }
+
+    /// Sends what is encrypted. Keeps what `write` does not write.
+    fn send_sealed(&mut self, conn: &mut dyn Conn, write: WritePlain) -> io::Result<()> {
+        if self.unsent.is_empty() {
+            return Ok(());
+        }
+        let mut sealed = std::mem::take(&mut self.unsent);
+        let written = write(conn, &sealed).inspect_err(|_| self.has_failed = true)?;
+        if written < sealed.len() {
+            self.unsent = sealed.split_off(written);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the error of a client that does not speak TLS as it must, and writes it to the log.
+#[cold]
+fn refused(conn: &dyn Conn, why: impl fmt::Display) -> io::Error {
+    conn.warn(format_args!("TLS failed: {why}"));
+    io::ErrorKind::InvalidData.into()
+}
