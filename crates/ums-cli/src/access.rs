@@ -88,23 +88,25 @@ impl AccessArgs {
 
 impl Access {
     /// Prints where the server listens, and the commands with which psql logs in.
-    pub fn greet(&self, address: SocketAddr, socket: Option<&Path>) {
+    /// `tls` is what the line about the port says of TLS, and what psql needs for it.
+    pub fn greet(&self, address: SocketAddr, socket: Option<&Path>, tls: (&str, &str)) {
         let (port, name) = (address.port(), quoted(&self.name));
         if let Some(socket) = socket {
             let dir = socket.parent().unwrap_or(Path::new("/"));
             let psql = format!("psql -h {} -p {port} -U {name}", quoted(&dir.to_string_lossy()));
             eprintln!("ums: listening on {} for this user and root: {psql}", socket.display());
         }
-        let psql = format!("psql -h {} -p {port} -U {name}", address.ip());
+        let (with, env) = tls;
+        let psql = format!("{env}psql -h {} -p {port} -U {name}", address.ip());
         match (&self.accounts, &self.passfile) {
             (None, _) => eprintln!(
-                "ums: listening on {address} WITHOUT A PASSWORD, for every user of this computer \
-                 (--trust): {psql}"
+                "ums: listening on {address}{with} WITHOUT A PASSWORD, for every user of this \
+                 computer (--trust): {psql}"
             ),
-            (_, None) => eprintln!("ums: listening on {address}: {psql}"),
+            (_, None) => eprintln!("ums: listening on {address}{with}: {psql}"),
             (_, Some(file)) => {
                 let file = quoted(&file.to_string_lossy());
-                eprintln!("ums: listening on {address}: PGPASSFILE={file} {psql}");
+                eprintln!("ums: listening on {address}{with}: PGPASSFILE={file} {psql}");
             }
         }
     }

@@ -16,6 +16,7 @@ mod stacks;
 mod stalls;
 mod stats;
 mod times;
+mod tls;
 #[cfg(feature = "top")]
 mod top;
 mod trace;

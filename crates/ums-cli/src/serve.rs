@@ -22,6 +22,7 @@ use crate::access::{AccessArgs, Fallible, own_user};
 use crate::limits::LimitArgs;
 use crate::raw::workers_of;
 use crate::times::Times;
+use crate::tls::TlsArgs;
 
 /// Options of `ums serve`. Without any it serves a database in the user's data directory on
 /// 127.0.0.1:5433.
@@ -150,6 +151,9 @@ pub struct ServeArgs {
     #[command(flatten)]
     access: AccessArgs,
 
+    #[command(flatten)]
+    tls: TlsArgs,
+
     /// Seconds that running requests get to finish after SIGTERM or Ctrl-C.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u64,
@@ -203,7 +207,11 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     raise_descriptor_limit();
     keep_files_private();
     ums::stats::print_last_events_on_crash();
+    // Before anything is made, such as the folder of the database and its password.
+    let tls = args.tls.load()?;
     let mut settings = settings(args)?;
+    settings.tls = tls.clone();
+    settings.tls_only = args.tls.only();
     let database = settings.database.clone();
     let access = args.access.access(args.listen, &database)?;
     settings.accounts = access.accounts.clone();
@@ -230,18 +238,11 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     let metrics = args.metrics.map(|address| serve_metrics(&node, address)).transpose()?;
     serve_stats(args, &node)?;
     greet(&node, admin.as_ref(), &database)?;
-    access.greet(main.local_addr()?, local.as_ref().map(|(_, name)| name.0.as_path()));
+    let local_path = local.as_ref().map(|(_, name)| name.0.as_path());
+    access.greet(main.local_addr()?, local_path, args.tls.greeting());
 
-    wait_for_the_end(&mut signals);
-    eprintln!(
-        "ums: stopping; running requests have {} s to finish (signal again to stop at once)",
-        args.grace
-    );
-    std::thread::spawn(move || {
-        wait_for_the_end(&mut signals);
-        eprintln!("ums: stopped at once");
-        std::process::exit(130);
-    });
+    wait_for_the_end(&mut signals, || args.tls.load_again(tls.as_deref()));
+    begin_to_stop(signals, args.grace);
     let grace = Duration::from_secs(args.grace);
     main.stop();
     if let Some((local, _)) = &local {
@@ -258,6 +259,18 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     Ok(())
 }
 
+/// Says that the server stops, and lets the next signal end it at once.
+fn begin_to_stop(mut signals: Signals, grace: u64) {
+    eprintln!(
+        "ums: stopping; running requests have {grace} s to finish (signal again to stop at once)"
+    );
+    std::thread::spawn(move || {
+        wait_for_the_end(&mut signals, || ());
+        eprintln!("ums: stopped at once");
+        std::process::exit(130);
+    });
+}
+
 /// Takes the signals that a server must not end by.
 fn take_signals() -> io::Result<Signals> {
     // With a handler a write beyond the limit of a file's size (RLIMIT_FSIZE) fails, and the client
@@ -266,15 +279,13 @@ fn take_signals() -> io::Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGHUP])
 }
 
-/// Waits for a signal that ends the server. SIGHUP does not.
-fn wait_for_the_end(signals: &mut Signals) {
+/// Waits for a signal that ends the server. After SIGHUP files are read again.
+fn wait_for_the_end(signals: &mut Signals, load_again: impl Fn()) {
     for signal in signals.forever() {
         if signal != SIGHUP {
             return;
         }
-        eprintln!(
-            "ums: SIGHUP: there is nothing to load again; restart the server to change options"
-        );
+        load_again();
     }
 }
 
