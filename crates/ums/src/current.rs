@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::os::clock;
-use crate::os::short_lock::{ShortGuard, ShortLock};
+use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::scheduler::{self, away, here};
@@ -60,26 +60,38 @@ impl Operation {
         Operation { here: here() }
     }
 
-    /// Locks the short lock of the operation's resource.
+    /// Begins an operation that waits for nothing and lets others continue. A caller that was
+    /// allowed to run without the baton does not rejoin its scheduler, which would make the others
+    /// wait for the worker that has the baton.
     #[inline(always)]
-    pub(crate) fn lock<'a, S>(&'a self, lock: &'a ShortLock<S>) -> ShortGuard<'a, S> {
-        lock.lock_inside(self.here.as_ref().map(Here::inside))
+    pub(crate) fn begin_release() -> Operation {
+        Operation { here: scheduler::here_with_baton() }
     }
 
-    /// Makes a waiter run whose wait the caller has ended.
+    /// Calls `f` while the short lock of the operation's resource is held.
     #[inline(always)]
-    pub(crate) fn ready(&self, claimed: Claimed) {
-        scheduler::ready_from(self.here.as_ref(), claimed);
+    pub(crate) fn locked<S, R>(&self, lock: &ShortLock<S>, f: impl FnOnce(&mut S) -> R) -> R {
+        lock.with(self.here.as_ref().map(Here::inside), f)
     }
 
-    /// Starts the caller's wait. Next the caller parks.
-    ///
-    /// # Panics
-    /// As [`about_to_wait`].
+    /// Returns the scheduler that the caller runs on.
     #[inline(always)]
-    pub(crate) fn begin_wait(&self, what: What) -> Ticket {
-        let here = self.here.as_ref();
-        here.map_or_else(waiting_thread, |here| here.waiting_waiter()).begin(what)
+    pub(crate) fn scheduler(&self) -> Option<&Scheduler> {
+        self.here.as_deref()
+    }
+
+    /// Returns the caller's waiter.
+    #[inline(always)]
+    pub(crate) fn waiter(&self) -> &'static Waiter {
+        self.scheduler().map_or_else(thread_waiter, Scheduler::current_waiter)
+    }
+
+    /// Makes a waiter run whose wait the caller has ended, if there is one.
+    #[inline(always)]
+    pub(crate) fn ready_if(&self, claimed: Option<Claimed>) {
+        if let Some(claimed) = claimed {
+            scheduler::ready_from(self.scheduler(), claimed);
+        }
     }
 
     /// Parks the caller until its wait has ended. `deadline` is in nanoseconds of the clock.
@@ -90,6 +102,15 @@ impl Operation {
             None => ticket.park_thread(deadline),
         }
     }
+}
+
+/// Returns the waiter of a caller that runs on this scheduler, or on none, and is about to wait.
+///
+/// # Panics
+/// As [`about_to_wait`].
+#[inline(always)]
+pub(crate) fn waiting_on(scheduler: Option<&Scheduler>) -> &'static Waiter {
+    scheduler.map_or_else(waiting_thread, Scheduler::waiting_waiter)
 }
 
 /// A caller that may wait. It cannot lose its scheduler's baton before it parks.
@@ -121,37 +142,7 @@ impl AboutToWait {
     /// Starts the caller's wait.
     #[inline]
     pub(crate) fn begin(self, what: What) -> Ticket {
-        self.begin_inside(what).ticket
-    }
-
-    /// Does the same. The caller stays inside the library until it parks, so it must not run
-    /// application code before.
-    #[inline(always)]
-    pub(crate) fn begin_inside(self, what: What) -> Begun {
-        Begun { ticket: self.waiter.begin(what), here: self.here }
-    }
-}
-
-/// A wait of the caller that has begun, and that parks next.
-pub(crate) struct Begun {
-    ticket: Ticket,
-    here: Option<Here>,
-}
-
-impl Begun {
-    /// Returns the wait's ticket.
-    #[inline]
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.ticket
-    }
-
-    /// Parks the caller until its wait has ended. `deadline` is in nanoseconds of the clock.
-    #[inline(always)]
-    pub(crate) fn park(self, deadline: u64) -> Outcome {
-        match self.here {
-            Some(scheduler) => scheduler.park(self.ticket, deadline),
-            None => self.ticket.park_thread(deadline),
-        }
+        self.waiter.begin(what)
     }
 }
 

@@ -8,9 +8,11 @@
 //! take part in no protocol, and use the standard library's atomics.
 
 #[cfg(not(loom))]
-pub use super::counted::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+pub use super::counted::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
-pub use ::loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub use ::loom::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence,
+};
 #[cfg(not(loom))]
 pub use std::sync::atomic::fence;
 

@@ -115,13 +115,17 @@ impl Rate {
 /// Returns the rate of the ticks.
 #[inline]
 pub fn rate() -> Rate {
+    known_rate().unwrap_or_else(measure_rate)
+}
+
+/// Returns the rate of the ticks, if it is known. For paths that make no call.
+#[inline]
+pub fn known_rate() -> Option<Rate> {
     if ticks_are_ns() {
-        return Rate { scaled: 1 << 32 };
+        return Some(Rate { scaled: 1 << 32 });
     }
-    match RATE.load(Ordering::Relaxed) {
-        0 => measure_rate(),
-        scaled => Rate { scaled },
-    }
+    let scaled = RATE.load(Ordering::Relaxed);
+    (scaled != 0).then_some(Rate { scaled })
 }
 
 #[cold]

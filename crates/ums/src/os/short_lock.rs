@@ -14,8 +14,8 @@
 //! The short lock of a resource may be *biased* (`bias`): while only one scheduler uses the
 //! resource, its workers lock without a locked instruction.
 //!
-//! Named invariant **Held**: the state is touched only through a guard, and one guard exists at a
-//! time: it holds the lock, or has entered by the bias.
+//! Named invariant **Held**: the state is touched only through a guard, or while a guard exists in
+//! the same function. One guard exists at a time: it holds the lock, or has entered by the bias.
 
 #![allow(unsafe_code)] // Named invariant "Held", above.
 
@@ -107,8 +107,6 @@ enum How<'a> {
     /// By its base, which the guard releases.
     #[allow(dead_code)] // Held for its drop.
     Base(MutexGuard<'a, ()>),
-    /// No more.
-    Released,
 }
 
 impl<S> ShortLock<S> {
@@ -142,19 +140,30 @@ impl<S> ShortLock<S> {
         ShortGuard { home: self, how, inside }
     }
 
-    /// Locks for a caller that has entered the library (`Inside`), and so need not enter again. The
-    /// caller of a worker is inside as long as it has the lock.
+    /// Calls `f` with the state while the lock is held, for a caller that has entered the library
+    /// (`Inside`), and so need not enter again; without an `Inside` this enters. `f` is compiled
+    /// twice, for a biased lock, where this costs a few loads and stores, and for others, because
+    /// a guard that may hold the lock in either way would be kept in memory. `f` must not lock
+    /// again, and must run no application code.
     #[inline(always)]
-    pub fn lock_inside<'a>(&'a self, inside: Option<&'a Inside>) -> ShortGuard<'a, S> {
-        let Some(caller) = inside else { return self.lock_outside() };
-        let me = caller.holder();
-        let how = if self.enter_by_bias(me) { How::Biased } else { How::Base(self.lock_base(me)) };
-        ShortGuard { home: self, how, inside: None }
+    pub fn with<R>(&self, inside: Option<&Inside>, f: impl FnOnce(&mut S) -> R) -> R {
+        let me = inside.map_or(NO_HOLDER, Inside::holder);
+        if !self.enter_by_bias(me) {
+            return self.with_base(inside.is_some().then_some(me), f);
+        }
+        let _held = ShortGuard { home: self, how: How::Biased, inside: None };
+        // SAFETY: Held: by the bias, until `_held` is dropped.
+        f(unsafe { &mut *self.state.get() })
     }
 
+    /// Does the same by the base, for this holder, or for a caller that has not entered.
     #[inline(never)]
-    fn lock_outside(&self) -> ShortGuard<'_, S> {
-        self.lock()
+    fn with_base<R>(&self, inside: Option<u32>, f: impl FnOnce(&mut S) -> R) -> R {
+        let mut guard = match inside {
+            None => self.lock(),
+            Some(me) => ShortGuard { home: self, how: How::Base(self.lock_base(me)), inside: None },
+        };
+        f(&mut guard)
     }
 
     /// Locks if the lock is free.
@@ -235,30 +244,6 @@ impl<S> ShortLock<S> {
     }
 }
 
-impl<'a, S> ShortGuard<'a, S> {
-    /// Returns the lock that this guard holds.
-    pub fn home(&self) -> &'a ShortLock<S> {
-        self.home
-    }
-
-    /// Releases the lock, for a function in which a move of the guard would cost more. The state
-    /// cannot be used any more.
-    #[inline(always)]
-    pub fn unlock(&mut self) {
-        match std::mem::replace(&mut self.how, How::Released) {
-            #[cfg(not(loom))]
-            How::Biased => self.home.bias.leave(),
-            how => drop(how),
-        }
-        self.inside = None;
-    }
-
-    #[inline(always)]
-    fn assert_held(&self) {
-        assert!(!matches!(self.how, How::Released), "the short lock has been released");
-    }
-}
-
 impl<S> Drop for ShortGuard<'_, S> {
     #[inline(always)]
     fn drop(&mut self) {
@@ -276,7 +261,6 @@ impl<S> Deref for ShortGuard<'_, S> {
     type Target = S;
     #[inline(always)]
     fn deref(&self) -> &S {
-        self.assert_held();
         // SAFETY: Held: by this guard, which is borrowed as long as the state is.
         unsafe { &*self.home.state.get() }
     }
@@ -285,7 +269,6 @@ impl<S> Deref for ShortGuard<'_, S> {
 impl<S> DerefMut for ShortGuard<'_, S> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut S {
-        self.assert_held();
         // SAFETY: Held: by this guard, which is borrowed exclusively as long as the state is.
         unsafe { &mut *self.home.state.get() }
     }

@@ -23,7 +23,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::os::atomic_ref::AtomicRef;
-use crate::os::clock;
+use crate::os::clock::{self, Rate};
 use crate::os::counted::{AtomicU16, AtomicU64};
 use crate::os::lock::Lock;
 use crate::record::counters::{add, max};
@@ -48,7 +48,10 @@ pub fn wait_bucket_end(bucket: usize) -> Option<u64> {
 }
 
 /// Wait statistics for one reason. Times are in ticks.
+///
+/// One cache line has all that a short wait changes.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(crate) struct WaitCounters {
     pub begun: AtomicU64,
     count: AtomicU64,
@@ -76,11 +79,22 @@ impl WaitCounters {
     /// Counts a wait that has ended. Only the baton's holder calls this.
     #[inline]
     pub fn ended(&self, total: u64, signal: u64) {
+        self.ended_in(bucket(clock::ticks_to_ns_quickly(total)), total, signal);
+    }
+
+    /// Does the same for a caller that has found the rate of the ticks.
+    #[inline(always)]
+    pub fn ended_at_rate(&self, total: u64, signal: u64, rate: Rate) {
+        self.ended_in(bucket(rate.ns(total)), total, signal);
+    }
+
+    #[inline(always)]
+    fn ended_in(&self, bucket: usize, total: u64, signal: u64) {
         add(&self.count, 1);
         add(&self.total, total);
         add(&self.signal, signal.min(total));
         max(&self.max, total);
-        add(&self.buckets[bucket(clock::ticks_to_ns_quickly(total))], 1);
+        add(&self.buckets[bucket], 1);
     }
 
     fn read(&self) -> WaitSum {
@@ -127,20 +141,22 @@ impl WaitSum {
 
 /// Wait statistics of one scheduler, with a row for each reason.
 pub(crate) struct WaitTable {
-    rows: Box<[WaitCounters]>,
+    rows: Box<[WaitCounters; REASONS_MAX]>,
     /// A copy of the rows at the last reset; empty before the first.
     before: Lock<Vec<WaitSum>>,
 }
 
 impl WaitTable {
     pub fn new() -> WaitTable {
-        let rows = (0..REASONS_MAX).map(|_| WaitCounters::default()).collect();
+        let rows: Box<[_]> = (0..REASONS_MAX).map(|_| WaitCounters::default()).collect();
+        let rows = rows.try_into().ok().expect("as many were made");
         WaitTable { rows, before: Lock::default() }
     }
 
     #[inline]
     pub fn row(&self, reason: WaitReason) -> &WaitCounters {
-        &self.rows[reason.index()]
+        // The remainder, a mask, changes no reason: their numbers are below this.
+        &self.rows[reason.index() % REASONS_MAX]
     }
 
     /// Returns the counts since the last reset.
@@ -220,6 +236,19 @@ impl RequestWaits {
     /// Clears the counts, because a request begins.
     pub fn clear(&self) {
         self.used.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether this is the first reason for which the request has waited.
+    #[inline(always)]
+    pub fn is_first(&self, reason: WaitReason) -> bool {
+        let first = self.reasons[0].load(Ordering::Relaxed);
+        self.used.load(Ordering::Relaxed) > 0 && first == reason.index() as u16
+    }
+
+    /// Counts a wait for the first reason.
+    #[inline(always)]
+    pub fn first_ended(&self, total: u64, signal: u64) {
+        self.places[0].add(total, signal);
     }
 
     /// Counts a wait of the request that has ended.

@@ -51,6 +51,14 @@ pub(crate) fn here() -> Option<Here> {
     }
 }
 
+/// Does what [`here`] does, but returns None also to a worker that was allowed to run without the
+/// baton: it goes on without it.
+#[inline]
+pub(crate) fn here_with_baton() -> Option<Here> {
+    let inside = Inside::enter()?;
+    HERE.get().map(|scheduler| Here { scheduler, inside })
+}
+
 /// The second half of [`here`], for a thread that has no scheduler at this moment. A worker that
 /// was allowed to run without the baton loses that permission here, and rejoins its scheduler,
 /// unless the calling code is a signal handler.

@@ -64,7 +64,7 @@ mod yield_now;
 
 pub(crate) use crate::watch::carriers::CARRIERS;
 pub use blocks::taking_over_is_refused;
-pub(crate) use here::{Here, here, here_from_outside};
+pub(crate) use here::{Here, here, here_from_outside, here_with_baton};
 pub(crate) use host::start;
 pub(crate) use io::Submission;
 pub use options::WorkerKind;

@@ -11,7 +11,7 @@ use crate::record::counters::{add, set};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::record::report;
-use crate::record::wait_stats::WaitCounters;
+use crate::record::wait_stats::{RequestWaits, WaitCounters};
 use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::wait::{Outcome, Ticket, Waiter};
@@ -66,22 +66,27 @@ impl Scheduler {
     /// `leave_by`.
     #[inline(always)]
     pub(crate) fn park(&self, ticket: Ticket, deadline: u64) -> Outcome {
-        let mut timer = None;
-        if let Some(way_out) = self.begin_park(ticket, deadline, &mut timer) {
+        let timer = if deadline == NEVER { None } else { Some(self.time_wait(ticket, deadline)) };
+        if let Some(way_out) = self.begin_park(ticket) {
             self.until_runs(way_out, ticket.waiter);
         }
-        self.end_park(ticket, timer)
+        if let Some(timer) = timer {
+            self.untime(timer);
+        }
+        self.end_park(ticket);
+        ticket.take_outcome().expect("a worker runs again only after its wait was claimed")
+    }
+
+    /// Sets the timer of a wait that is about to be parked.
+    #[inline(never)]
+    fn time_wait(&self, ticket: Ticket, deadline: u64) -> TimerId {
+        self.with(|core| core.set_timer(deadline, Timed::Wait(ticket)))
     }
 
     /// Begins to park the current worker. Returns how it leaves its stack, or None if its wait has
     /// ended.
     #[inline(never)]
-    fn begin_park(
-        &self,
-        ticket: Ticket,
-        deadline: u64,
-        timer: &mut Option<TimerId>,
-    ) -> Option<WayOut> {
+    fn begin_park(&self, ticket: Ticket) -> Option<WayOut> {
         let waiter = ticket.waiter;
         let began = clock::ticks();
         waiter.began.store(began, Ordering::Relaxed);
@@ -94,9 +99,6 @@ impl Scheduler {
             mine.kept();
             return None;
         }
-        if deadline != NEVER {
-            *timer = Some(self.with(|core| core.set_timer(deadline, Timed::Wait(ticket))));
-        }
         if !self.options.kind.is_thread() && std::thread::panicking() {
             self.wait_while_unwinding(began);
             return None;
@@ -106,24 +108,31 @@ impl Scheduler {
         Some(self.waiting_turn(waiter, reason, row, began))
     }
 
-    /// Ends the wait of the current worker, which runs again or has not parked, and takes the
-    /// outcome.
+    /// Counts the wait of the current worker, which runs again or has not parked.
     #[inline(never)]
-    fn end_park(&self, ticket: Ticket, timer: Option<TimerId>) -> Outcome {
+    fn end_park(&self, ticket: Ticket) {
         let waiter = ticket.waiter;
-        let now = self.with(|core| {
-            if let Some(timer) = timer {
-                core.timers.cancel(timer);
-            }
-            core.turn_at
-        });
+        let now = self.with(|core| core.turn_at);
         // The turn began before a wait that was cancelled at once, which so lasted no time.
         let total = now.saturating_sub(waiter.began.load(Ordering::Relaxed));
         let signal = now.saturating_sub(waiter.signalled.load(Ordering::Relaxed));
         let reason = WaitReason::from_index(waiter.reason.load(Ordering::Relaxed) as usize);
+        let waits = &waiter.record.view.waits;
+        match clock::known_rate().filter(|_| waits.is_first(reason)) {
+            Some(rate) => {
+                self.waits.row(reason).ended_at_rate(total, signal, rate);
+                waits.first_ended(total, signal);
+            }
+            None => self.count_wait(waits, reason, total, signal),
+        }
+    }
+
+    /// Counts a wait whose reason is not the first one of the request, or before the rate of the
+    /// ticks is known.
+    #[inline(never)]
+    fn count_wait(&self, waits: &RequestWaits, reason: WaitReason, total: u64, signal: u64) {
         self.waits.row(reason).ended(total, signal);
-        waiter.record.view.waits.ended(reason, total, signal);
-        ticket.take_outcome().expect("a worker runs again only after its wait was claimed")
+        waits.ended(reason, total, signal);
     }
 
     /// The current worker begins to wait, and takes a turn.
@@ -215,21 +224,42 @@ impl Scheduler {
         let mut way_out = first;
         loop {
             match way_out {
-                WayOut::Nowhere => self.idle(waiter.worker.load(Ordering::Relaxed)),
-                way_out => self.leave_by(way_out),
+                // One call for both, so that this is no jump through a table.
+                WayOut::Stay | WayOut::Nowhere => {
+                    self.stay(matches!(way_out, WayOut::Nowhere), waiter);
+                }
+                WayOut::Suspend(suspender) => self.suspend(suspender),
+                WayOut::Pass(pass) => self.pass(pass),
             }
             // The state was written by the thread that chose or retired this worker, before it
             // handed over the baton or set this worker's event.
-            if waiter.is(State::Running) || waiter.is(State::Retired) {
-                if waiter.is(State::Retired) && self.options.kind.is_thread() {
-                    // A retired thread has no baton, and subscribers of spans may use channels.
-                    set_here(None);
-                }
+            if waiter.is(State::Running) || self.ends(waiter) {
                 waiter.record.spans.go_on();
                 return;
             }
             way_out = self.turn();
         }
+    }
+
+    /// The caller does not leave its stack. If no worker can run, it hosts the idle loop.
+    #[cold]
+    #[inline(never)]
+    fn stay(&self, nowhere: bool, waiter: &Waiter) {
+        if nowhere {
+            self.idle(waiter.worker.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Returns whether this worker, which is the caller, is to end. Then its thread is on no
+    /// scheduler any more.
+    #[cold]
+    fn ends(&self, waiter: &Waiter) -> bool {
+        let retired = waiter.is(State::Retired);
+        if retired && self.options.kind.is_thread() {
+            // A retired thread has no baton, and subscribers of spans may use channels.
+            set_here(None);
+        }
+        retired
     }
 
     /// Rule 11: a destructor waits on a fiber during a panic. The panic count belongs to the host

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, Here, Scheduler, here};
+use super::{Core, Scheduler, here};
 use crate::os::clock;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
@@ -26,13 +26,13 @@ pub(crate) fn ready(claimed: Claimed) {
 pub(super) fn ready_at(claimed: Claimed, now: u64) {
     match claimed.waiter.inbox() {
         None => claimed.set_event(),
-        Some(inbox) => wake_from(here().as_ref(), claimed.kept(), inbox, now),
+        Some(inbox) => wake_from(here().as_deref(), claimed.kept(), inbox, now),
     }
 }
 
 /// Does what [`ready`] does, for a caller that has found where it runs.
-#[inline]
-pub(crate) fn ready_from(here: Option<&Here>, claimed: Claimed) {
+#[inline(never)]
+pub(crate) fn ready_from(here: Option<&Scheduler>, claimed: Claimed) {
     match claimed.waiter.inbox() {
         None => claimed.set_event(),
         Some(inbox) => wake_from(here, claimed.kept(), inbox, clock::ticks()),
@@ -40,22 +40,31 @@ pub(crate) fn ready_from(here: Option<&Here>, claimed: Claimed) {
 }
 
 #[inline]
-fn wake_from(here: Option<&Here>, waiter: &'static Waiter, inbox: &'static Inbox, now: u64) {
+fn wake_from(here: Option<&Scheduler>, waiter: &'static Waiter, inbox: &'static Inbox, now: u64) {
     match here {
         Some(scheduler) if std::ptr::eq(scheduler.inbox, inbox) && !waiter.is(State::Running) => {
             scheduler.with(|core| core.wake(waiter, now));
         }
-        other => {
-            if let Some(scheduler) = other {
-                let worker = waiter.worker.load(Ordering::Relaxed);
-                let whose = inbox.number.load(Ordering::Relaxed);
-                scheduler.with(|core| core.record_at(RingEvent::Wake, worker, whose, now));
-            }
-            waiter.signalled.store(now, Ordering::Relaxed);
-            waiter.record.spans.woken();
-            inbox.push(waiter);
-        }
+        other => wake_elsewhere(other, waiter, inbox, now),
     }
+}
+
+/// Wakes a worker of another scheduler, or the caller itself. `here` is where the caller runs.
+#[inline(never)]
+fn wake_elsewhere(
+    here: Option<&Scheduler>,
+    waiter: &'static Waiter,
+    inbox: &'static Inbox,
+    now: u64,
+) {
+    if let Some(scheduler) = here {
+        let worker = waiter.worker.load(Ordering::Relaxed);
+        let whose = inbox.number.load(Ordering::Relaxed);
+        scheduler.with(|core| core.record_at(RingEvent::Wake, worker, whose, now));
+    }
+    waiter.signalled.store(now, Ordering::Relaxed);
+    waiter.record.spans.woken();
+    inbox.push(waiter);
 }
 
 impl Waiter {
@@ -72,6 +81,7 @@ impl Waiter {
 
 impl Core {
     /// Makes a worker of this scheduler, whose wait has ended, runnable.
+    #[inline(always)]
     pub(super) fn wake(&mut self, waiter: &'static Waiter, now: u64) {
         waiter.signalled.store(now, Ordering::Relaxed);
         waiter.record.spans.woken();

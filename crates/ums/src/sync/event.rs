@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
-use crate::current;
+use crate::current::{self, Operation};
 use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
 use crate::wait::error::WaitError;
@@ -58,21 +58,22 @@ impl Event {
     /// Sets the event. A manual event lets all waiters continue; an auto event lets the first
     /// waiter continue, or, if there is none, the next caller.
     pub fn set(&self) {
-        let mut queue = self.queue.lock();
+        let caller = Operation::begin_release();
         if !self.resets_itself {
-            self.set.store(true, Ordering::Release);
-            let batch = queue.grant_all();
-            drop(queue);
+            let batch = caller.locked(&self.queue, |queue| {
+                self.set.store(true, Ordering::Release);
+                queue.grant_all()
+            });
             return batch.ready();
         }
-        let next = queue.grant_one();
-        if next.is_none() {
-            self.set.store(true, Ordering::Release);
-        }
-        drop(queue);
-        if let Some(next) = next {
-            current::ready(next);
-        }
+        let next = caller.locked(&self.queue, |queue| {
+            let next = queue.grant_one();
+            if next.is_none() {
+                self.set.store(true, Ordering::Release);
+            }
+            next
+        });
+        caller.ready_if(next);
     }
 
     /// Resets the event; returns whether it was set.
@@ -109,22 +110,25 @@ impl Event {
         self.wait_within(Patience::Until(deadline))
     }
 
+    #[inline]
     fn wait_within(&self, patience: Patience) -> Result<(), WaitError> {
         if self.take() {
             return Ok(());
         }
-        let me = current::about_to_wait();
-        let mut queue = self.queue.lock();
-        // The event is set under the short lock, so `set` either comes before this check or finds
-        // the ticket.
-        if self.take() {
-            return Ok(());
-        }
-        let begun = me.begin_inside(patience.what(WaitReason::EVENT, self));
-        let ticket = begun.ticket();
-        queue.push(ticket, ());
-        drop(queue);
-        let outcome = begun.park(patience.deadline());
+        let caller = Operation::begin();
+        let me = current::waiting_on(caller.scheduler());
+        let begun = caller.locked(&self.queue, |queue| {
+            // The event is set under the short lock, so `set` either comes before this check or
+            // finds the ticket.
+            if self.take() {
+                return None;
+            }
+            let ticket = me.begin(patience.what(WaitReason::EVENT, self));
+            queue.push(ticket, ());
+            Some(ticket)
+        });
+        let Some(ticket) = begun else { return Ok(()) };
+        let outcome = caller.park(ticket, patience.deadline());
         if outcome != Outcome::Granted {
             self.queue.lock().remove(ticket);
         }

@@ -34,6 +34,7 @@ impl<D: Copy> WaitQueue<D> {
     }
 
     /// Adds a ticket at the end of the queue.
+    #[inline]
     pub(super) fn push(&mut self, ticket: Ticket, wants: D) {
         if self.first.is_none() {
             self.first = Some((ticket, wants));
@@ -43,6 +44,7 @@ impl<D: Copy> WaitQueue<D> {
     }
 
     /// Removes and returns the first ticket, stale or not.
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<(Ticket, D)> {
         if planted::is(Bug::WrongFifo)
             && let Some(last) = self.others.pop_back()
@@ -50,10 +52,16 @@ impl<D: Copy> WaitQueue<D> {
             return Some(last);
         }
         let first = self.first.take();
-        if first.is_some() {
-            self.first = self.others.pop_front();
+        if !self.others.is_empty() {
+            self.move_up();
         }
         first
+    }
+
+    /// Fills the first place, which was just emptied.
+    #[inline(never)]
+    fn move_up(&mut self) {
+        self.first = self.others.pop_front();
     }
 
     /// Returns what the first ticket that still waits asks for.

@@ -23,7 +23,7 @@ use std::time::Duration;
 use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
 use super::traced;
-use crate::current;
+use crate::current::{self, Operation};
 use crate::os::atomic_ref::{AtomicMarkedRef, MarkedRef};
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
@@ -72,9 +72,9 @@ impl RawMutex {
     /// Panics if the caller owns the mutex already, because it would wait for itself.
     #[inline]
     pub fn lock(&self, reason: WaitReason) {
-        let me = current::waiter();
-        while !self.try_lock_as(me)
-            && self.lock_slow(me, reason, Patience::Endless, AsVictim::Never).is_err()
+        let endless = Patience::Endless;
+        while !self.try_lock_as(current::waiter())
+            && self.lock_slow(reason, endless, AsVictim::Never).is_err()
         {}
     }
 
@@ -83,13 +83,12 @@ impl RawMutex {
     /// # Panics
     /// Panics if the caller owns the mutex already, and, with the cycle, if this wait is chosen to
     /// break a deadlock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock_or_panic(&self, reason: WaitReason) {
-        let me = current::waiter();
-        if !self.try_lock_as(me) {
+        if !self.try_lock_as(current::waiter()) {
             // A second panic would end the process.
             let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
-            let locked = self.lock_slow(me, reason, Patience::Endless, how);
+            let locked = self.lock_slow(reason, Patience::Endless, how);
             locked.unwrap_or_else(|error| panic!("this lock can never be acquired: {error}"));
         }
     }
@@ -106,8 +105,10 @@ impl RawMutex {
     /// Locks the mutex within the caller's limit.
     #[inline]
     pub(super) fn lock_within(&self, reason: WaitReason, p: Patience) -> Result<(), WaitError> {
-        let me = current::waiter();
-        if self.try_lock_as(me) { Ok(()) } else { self.lock_slow(me, reason, p, AsVictim::Fails) }
+        if self.try_lock_as(current::waiter()) {
+            return Ok(());
+        }
+        self.lock_slow(reason, p, AsVictim::Fails)
     }
 
     /// Unlocks the mutex, which the caller must own: hands it to the first waiter, or frees it.
@@ -142,33 +143,35 @@ impl RawMutex {
         locked
     }
 
-    #[cold]
+    #[inline(never)]
     fn lock_slow(
         &self,
-        me: &'static Waiter,
         reason: WaitReason,
         patience: Patience,
         as_victim: AsVictim,
     ) -> Result<(), WaitError> {
+        let caller = Operation::begin();
+        let me = caller.waiter();
         let is_mine = self.word.load().get().is_some_and(|o| std::ptr::eq(o, me));
-        assert!(
-            !(is_mine && matches!(patience, Patience::Endless)),
-            "this worker locks a mutex that it holds already: it would wait for itself"
-        );
-        let waiter = current::about_to_wait();
-        let mut queue = self.queue.lock();
-        let Some(word) = self.take_or_announce(me) else {
+        if is_mine && matches!(patience, Patience::Endless) {
+            // The program's panic hook runs outside the library.
+            drop(caller);
+            panic!("this worker locks a mutex that it holds already: it would wait for itself");
+        }
+        let me = current::waiting_on(caller.scheduler());
+        let waited = me.in_wait_for(self, as_victim, || {
+            let ticket = caller.locked(&self.queue, |queue| {
+                let holder = self.take_or_announce(me)?.get();
+                let ticket = me.begin(patience.what(reason, self).blocked_by(holder));
+                queue.push(ticket, ());
+                Some(ticket)
+            })?;
+            Some((ticket, caller.park(ticket, patience.deadline())))
+        });
+        let Some((ticket, outcome)) = waited else {
             traced::taken(self, me);
             return Ok(());
         };
-        let holder = word.get();
-        let (ticket, outcome) = me.in_wait_for(self, as_victim, || {
-            let begun = waiter.begin_inside(patience.what(reason, self).blocked_by(holder));
-            let ticket = begun.ticket();
-            queue.push(ticket, ());
-            drop(queue);
-            (ticket, begun.park(patience.deadline()))
-        });
         match outcome {
             Outcome::Granted => traced::taken(self, me),
             _ => drop(self.queue.lock().remove(ticket)),
@@ -192,20 +195,20 @@ impl RawMutex {
         Some(word)
     }
 
-    #[cold]
+    #[inline(never)]
     fn unlock_slow(&self) {
-        let mut queue = self.queue.lock();
-        let next = queue.grant_one();
-        let word = match &next {
-            Some(claimed) if queue.is_empty() => Word::of(claimed.waiter),
-            Some(claimed) => Word::of(claimed.waiter).marked(),
-            None => Word::NULL,
-        };
-        self.word.store(word);
-        drop(queue);
-        if let Some(next) = next {
-            current::ready(next);
-        }
+        let caller = Operation::begin_release();
+        let next = caller.locked(&self.queue, |queue| {
+            let next = queue.grant_one();
+            let word = match &next {
+                Some(claimed) if queue.is_empty() => Word::of(claimed.waiter),
+                Some(claimed) => Word::of(claimed.waiter).marked(),
+                None => Word::NULL,
+            };
+            self.word.store(word);
+            next
+        });
+        caller.ready_if(next);
     }
 
     /// Returns how many tickets are queued.

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
-use crate::current;
+use crate::current::{self, Operation};
 use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
 use crate::wait::error::WaitError;
@@ -178,25 +178,27 @@ impl Semaphore {
         self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, fits).is_ok()
     }
 
-    #[cold]
+    #[inline(never)]
     fn acquire_slow(&self, n: usize, patience: Patience) -> Result<(), WaitError> {
-        let me = current::about_to_wait();
-        let mut queue = self.queue.lock();
+        let caller = Operation::begin();
+        let me = current::waiting_on(caller.scheduler());
         let take_or_announce = |word| match word {
             free if free & WAITERS == 0 && free / ONE >= n => free - n * ONE,
             _ => word | WAITERS,
         };
         let step = |word| Some(take_or_announce(word));
-        let before = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, step);
-        let before = before.expect("the step always has an answer");
-        if take_or_announce(before) & WAITERS == 0 {
-            return Ok(());
-        }
-        let begun = me.begin_inside(patience.what(WaitReason::SEMAPHORE, self));
-        let ticket = begun.ticket();
-        queue.push(ticket, n);
-        drop(queue);
-        let outcome = begun.park(patience.deadline());
+        let begun = caller.locked(&self.queue, |queue| {
+            let before = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, step);
+            let before = before.expect("the step always has an answer");
+            if take_or_announce(before) & WAITERS == 0 {
+                return None;
+            }
+            let ticket = me.begin(patience.what(WaitReason::SEMAPHORE, self));
+            queue.push(ticket, n);
+            Some(ticket)
+        });
+        let Some(ticket) = begun else { return Ok(()) };
+        let outcome = caller.park(ticket, patience.deadline());
         if outcome != Outcome::Granted {
             self.queue.lock().remove(ticket);
             self.grant_next();
@@ -204,7 +206,7 @@ impl Semaphore {
         outcome.ok()
     }
 
-    #[cold]
+    #[inline(never)]
     fn grant_next(&self) {
         let mut batch = Batch::new();
         let mut queue = self.queue.lock();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::deadlock::DeadlockId;
 use super::error::WaitError;
 use super::outcome::Outcome;
-use super::waiter::{QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What};
+use super::waiter::{CANCELLABLE, QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What};
 use crate::os::linux::barrier;
 
 /// Proof that the caller has ended a wait, and must now make the waiter run (One Outcome).
@@ -21,11 +21,7 @@ impl Waiter {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word & STATE_MASK, QUIET, "a waiter waits for one thing at a time");
         let number = (word >> STATE_BITS) + 1;
-        self.reason.store(what.reason.index() as u16, Ordering::Relaxed);
-        self.resource.store(what.resource as u64, Ordering::Relaxed);
-        self.blocker.store(what.blocker);
-        self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
-        self.cancellable.store(what.cancellable, Ordering::Relaxed);
+        self.note(what);
         self.word.store(number << STATE_BITS | WAITING, Ordering::Release);
         // Pairs with the barrier in `cancel`: either this waiter sees, in `sees_cancel`, the flag
         // that `cancel` sets, or `cancel` sees this wait. If that barrier takes effect before the
@@ -40,7 +36,7 @@ impl Waiter {
         self.cancelled.store(true, Ordering::SeqCst);
         barrier::on_all_threads();
         let word = self.word.load(Ordering::SeqCst);
-        let waiting = word & STATE_MASK == WAITING && self.cancellable.load(Ordering::Relaxed);
+        let waiting = word & STATE_MASK == WAITING && self.waits_as(CANCELLABLE);
         let ticket = Ticket { waiter: self, number: word >> STATE_BITS };
         waiting.then(|| ticket.claim(Outcome::Cancelled)).flatten()
     }
@@ -66,8 +62,7 @@ impl Ticket {
     /// Returns whether the wait is cancellable and its work request was cancelled.
     #[inline]
     pub(crate) fn sees_cancel(self) -> bool {
-        self.waiter.cancellable.load(Ordering::Relaxed)
-            && self.waiter.cancelled.load(Ordering::SeqCst)
+        self.waiter.waits_as(CANCELLABLE) && self.waiter.cancelled.load(Ordering::SeqCst)
     }
 
     /// Takes the outcome of the wait, after which the waiter is in no wait. Returns `None` if the

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
 use crate::os::asleep::Asleep;
-use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::counted::AtomicU16;
 use crate::os::driver::Waker;
@@ -34,6 +34,11 @@ pub(super) const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
 pub(super) const QUIET: u64 = 0;
 pub(super) const WAITING: u64 = 1;
 
+/// In `manner`: cancelling the work request ends the wait.
+pub(super) const CANCELLABLE: u8 = 1;
+/// In `manner`: the wait is for a resource that may have a holder.
+pub(super) const MAY_BE_HELD: u8 = 2;
+
 /// What a wait is for, as views show it.
 #[derive(Clone, Copy)]
 pub(crate) struct What {
@@ -46,12 +51,21 @@ pub(crate) struct What {
     pub blocking_user: u64,
     /// Whether cancelling the work request ends this wait.
     pub cancellable: bool,
+    /// Whether the wait is for a resource that may have a holder: one of the two above.
+    pub may_be_held: bool,
 }
 
 impl What {
     #[inline]
     pub(crate) fn new(reason: WaitReason) -> What {
-        What { reason, resource: 0, blocker: None, blocking_user: 0, cancellable: true }
+        What {
+            reason,
+            resource: 0,
+            blocker: None,
+            blocking_user: 0,
+            cancellable: true,
+            may_be_held: false,
+        }
     }
 
     /// Sets the resource: the address of the object that keeps the tickets of its waiters.
@@ -70,12 +84,14 @@ impl What {
     /// Sets the waiter that holds the resource.
     pub(crate) fn blocked_by(mut self, holder: Option<&'static Waiter>) -> What {
         self.blocker = holder;
+        self.may_be_held = true;
         self
     }
 
     /// Sets the user that holds the resource.
     pub(crate) fn blocked_by_user(mut self, user: u64) -> What {
         self.blocking_user = user;
+        self.may_be_held = true;
         self
     }
 
@@ -89,7 +105,8 @@ impl What {
 /// A worker or a plain thread: anything that can wait. Never freed (Type Stable).
 ///
 /// In the order of the fields, so that the first cache line has all that the waker of a worker
-/// touches, if it runs on another processor.
+/// touches, if it runs on another processor. The first two have all that a wait touches for which
+/// there is no holder.
 #[repr(C, align(64))]
 pub(crate) struct Waiter {
     /// The number and the state of the present or last wait: `wait number << 3 | state`.
@@ -108,12 +125,15 @@ pub(crate) struct Waiter {
     pub(crate) resource: plain::AtomicU64,
     /// The worker's number in its scheduler.
     pub(crate) worker: AtomicU32,
-    /// The event that the waiter's thread waits on. Fibers do not use it.
-    pub(crate) event: ThreadEvent,
     pub(crate) reason: AtomicU16,
-    pub(super) cancellable: AtomicBool,
+    /// Some of [`CANCELLABLE`] and [`MAY_BE_HELD`].
+    pub(super) manner: AtomicU8,
     /// Set by the canceller of the work request that this waiter runs.
     pub(crate) cancelled: AtomicBool,
+    /// What the waiter has in addition if it is a worker.
+    pub(crate) record: WorkerRecord,
+    /// The event that the waiter's thread waits on. Fibers do not use it.
+    pub(crate) event: ThreadEvent,
     /// Whether a thread is asking the question now.
     pub(super) asked: AtomicBool,
     pub(crate) blocker: AtomicRef<Waiter>,
@@ -122,8 +142,6 @@ pub(crate) struct Waiter {
     /// carries none. Other threads follow it only while they hold the waiter in its wait, so the
     /// true lifetime is not `'static`.
     pub(super) question: AtomicPtr<Question<'static>>,
-    /// What the waiter has in addition if it is a worker.
-    pub(crate) record: WorkerRecord,
     /// The waiter for which this one carries out a closure on a hidden scheduler; null if there is
     /// none.
     pub(crate) origin: AtomicRef<Waiter>,
@@ -141,6 +159,14 @@ pub(crate) struct Waiter {
 // same field of many waiters, which lie side by side, is in every set of a cache.
 #[cfg(all(not(debug_assertions), not(loom), not(feature = "spans"), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Waiter>() == 5 * 64);
+#[cfg(not(loom))]
+const _: () = {
+    use std::mem::offset_of;
+    const LINE: usize = 64;
+    assert!(offset_of!(Waiter, record.view.state) < LINE);
+    // As much of the request's waits as a wait for its first reason touches.
+    assert!(offset_of!(Waiter, record.view.waits) + 48 <= 2 * LINE);
+};
 
 /// What comes through the inbox, other than workers. The scheduler acts on it in its next turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -245,7 +271,7 @@ impl Waiter {
             next: AtomicPtr::new(null_mut()),
             event: ThreadEvent::new(),
             cancelled: AtomicBool::new(false),
-            cancellable: AtomicBool::new(false),
+            manner: AtomicU8::new(0),
             reason: AtomicU16::new(0),
             resource: plain::AtomicU64::new(0),
             blocker: AtomicRef::new(),
@@ -294,6 +320,26 @@ impl Waiter {
     /// Returns whether this waiter is in no wait.
     pub(crate) fn is_quiet(&self) -> bool {
         self.word.load(Ordering::Relaxed) & STATE_MASK == QUIET
+    }
+
+    /// Notes what the wait that begins is for.
+    #[inline(always)]
+    pub(super) fn note(&self, what: What) {
+        self.reason.store(what.reason.index() as u16, Ordering::Relaxed);
+        self.resource.store(what.resource as u64, Ordering::Relaxed);
+        // Few waits have a holder, and these fields are in another cache line.
+        if what.may_be_held || self.waits_as(MAY_BE_HELD) {
+            self.blocker.store(what.blocker);
+            self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
+        }
+        let manner = [(what.cancellable, CANCELLABLE), (what.may_be_held, MAY_BE_HELD)];
+        let manner = manner.map(|(is, bit)| if is { bit } else { 0 });
+        self.manner.store(manner[0] | manner[1], Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn waits_as(&self, manner: u8) -> bool {
+        self.manner.load(Ordering::Relaxed) & manner != 0
     }
 
     /// Returns the waiter that holds what the present wait is for, if it is known.

@@ -33,7 +33,7 @@ pub use errors::{RecvError, SendError, TryRecvError, TrySendError};
 pub use oneshot::{OneReceiver, OneSender, oneshot};
 pub use select::Select;
 
-use self::slot::{Slot, Slots};
+use self::slot::{Slot, SlotWait, Slots};
 use super::patience::Patience;
 use super::queue::{Batch, ShortGuard, ShortLock};
 use crate::current::{self, Operation};
@@ -101,6 +101,12 @@ impl<T> Channel<T> {
         let _settled = current::before_short_lock();
         self.state.lock()
     }
+
+    /// Describes a wait in this channel.
+    #[inline(always)]
+    fn wait(&self, reason: WaitReason, patience: Patience) -> SlotWait<'_, State<T>> {
+        SlotWait { home: &self.state, reason, patience }
+    }
 }
 
 /// The channel, behind its short lock. A receiver waits only while the buffer is empty and no
@@ -165,19 +171,6 @@ impl<T> State<T> {
     }
 }
 
-/// Releases the short lock, then makes the peer ready.
-#[inline]
-fn unlock_and_ready<T>(
-    me: &Operation,
-    state: &mut ShortGuard<'_, State<T>>,
-    peer: Option<Claimed>,
-) {
-    state.unlock();
-    if let Some(peer) = peer {
-        me.ready(peer);
-    }
-}
-
 impl<T> Sender<T> {
     /// Sends a value; waits for room as long as necessary.
     ///
@@ -194,9 +187,8 @@ impl<T> Sender<T> {
     /// [`TrySendError`] with the value if the buffer is full or all receivers are gone.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         let me = Operation::begin();
-        let mut state = me.lock(&self.channel.state);
-        let peer = state.put(value)?;
-        unlock_and_ready(&me, &mut state, peer);
+        let peer = me.locked(&self.channel.state, |state| state.put(value))?;
+        me.ready_if(peer);
         Ok(())
     }
 
@@ -227,27 +219,31 @@ impl<T> Sender<T> {
         self.len() == 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_within(&self, value: T, patience: Patience) -> Result<(), SendError<T>> {
         // Declared first, so dropped last. If the wait is refused by a panic, the value, whose
         // destructor may use the channel, is dropped after the lock is released and the operation
         // has ended.
         let mut slot = Slot::new(None);
         let me = Operation::begin();
-        let mut state = me.lock(&self.channel.state);
-        match state.put(value) {
-            Ok(peer) => {
-                unlock_and_ready(&me, &mut state, peer);
+        let put = |state: &mut State<T>, slot: &mut Slot<T>| match state.put(value) {
+            Err(TrySendError::Full(value)) => {
+                slot.put(value);
+                None
+            }
+            done => Some(done),
+        };
+        let wait = self.channel.wait(WaitReason::CHANNEL_SEND, patience);
+        let outcome = match slot::wait_unless(&me, wait, State::senders, &mut slot, put) {
+            Err(outcome) => outcome,
+            Ok(Ok(peer)) => {
+                me.ready_if(peer);
                 return Ok(());
             }
-            Err(TrySendError::Disconnected(value)) => {
+            Ok(Err(TrySendError::Disconnected(value) | TrySendError::Full(value))) => {
                 return Err(SendError::Disconnected(value));
             }
-            Err(TrySendError::Full(value)) => slot.put(value),
-        }
-        let what = patience.what(WaitReason::CHANNEL_SEND, &self.channel.state);
-        let outcome =
-            slot::wait(&me, &mut state, State::senders, &mut slot, what, patience.deadline());
+        };
         match (outcome, slot.take()) {
             (Outcome::Granted, None) => Ok(()),
             (Outcome::Granted, Some(value)) => Err(SendError::Disconnected(value)),
@@ -277,9 +273,8 @@ impl<T> Receiver<T> {
     /// [`TryRecvError`] if there is no value now.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let me = Operation::begin();
-        let mut state = me.lock(&self.channel.state);
-        let (value, peer) = state.take()?;
-        unlock_and_ready(&me, &mut state, peer);
+        let (value, peer) = me.locked(&self.channel.state, State::take)?;
+        me.ready_if(peer);
         Ok(value)
     }
 
@@ -321,23 +316,24 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn recv_within(&self, patience: Patience) -> Result<T, RecvError> {
         // Declared first, as in `send_within`.
         let mut slot = Slot::new(None);
         let me = Operation::begin();
-        let mut state = me.lock(&self.channel.state);
-        match state.take() {
-            Ok((value, peer)) => {
-                unlock_and_ready(&me, &mut state, peer);
+        let take = |state: &mut State<T>, _: &mut Slot<T>| match state.take() {
+            Err(TryRecvError::Empty) => None,
+            done => Some(done),
+        };
+        let wait = self.channel.wait(WaitReason::CHANNEL_RECEIVE, patience);
+        let outcome = match slot::wait_unless(&me, wait, State::receivers, &mut slot, take) {
+            Err(outcome) => outcome,
+            Ok(Ok((value, peer))) => {
+                me.ready_if(peer);
                 return Ok(value);
             }
-            Err(TryRecvError::Disconnected) => return Err(RecvError::Disconnected),
-            Err(TryRecvError::Empty) => {}
-        }
-        let what = patience.what(WaitReason::CHANNEL_RECEIVE, &self.channel.state);
-        let outcome =
-            slot::wait(&me, &mut state, State::receivers, &mut slot, what, patience.deadline());
+            Ok(Err(_)) => return Err(RecvError::Disconnected),
+        };
         match (outcome, slot.take()) {
             (Outcome::Granted, value) => value.ok_or(RecvError::Disconnected),
             (failed, _) => Err(failed.ok().map_or_else(RecvError::Wait, |()| {

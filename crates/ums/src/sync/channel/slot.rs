@@ -25,9 +25,11 @@ use std::cell::UnsafeCell;
 use std::mem;
 use std::ptr::NonNull;
 
-use crate::current::Operation;
-use crate::sync::queue::{Batch, ShortGuard, ShortLock, WaitQueue};
-use crate::wait::{Claimed, Outcome, Ticket, What};
+use crate::current::{self, Operation};
+use crate::record::reason::WaitReason;
+use crate::sync::patience::Patience;
+use crate::sync::queue::{Batch, ShortLock, WaitQueue};
+use crate::wait::{Claimed, Outcome, Ticket};
 
 /// A place for one value, on the stack (or in the box) of a waiter.
 pub(super) struct Slot<T>(UnsafeCell<Option<T>>);
@@ -141,42 +143,63 @@ impl<T> Slots<T> {
 }
 
 /// Removes the entry of a single wait when it is dropped.
-struct Entry<'a, S, T> {
+struct Entry<'a, S, F: Fn(&mut S) -> &mut Slots<T>, T> {
     home: &'a ShortLock<S>,
-    list: fn(&mut S) -> &mut Slots<T>,
+    list: F,
     ticket: Ticket,
 }
 
-impl<S, T> Drop for Entry<'_, S, T> {
+impl<S, F: Fn(&mut S) -> &mut Slots<T>, T> Drop for Entry<'_, S, F, T> {
     fn drop(&mut self) {
         (self.list)(&mut self.home.lock()).remove(self.ticket);
     }
 }
 
-/// Waits in `list` with this slot. Releases the short lock before it parks.
+/// A wait in a channel, described before it begins.
+pub(super) struct SlotWait<'a, S> {
+    pub home: &'a ShortLock<S>,
+    pub reason: WaitReason,
+    pub patience: Patience,
+}
+
+/// Tries to do without a wait, under the short lock. If `attempt` returns None, waits in `list`
+/// with this slot, and returns the outcome as the error.
 ///
 /// Inlined, so that as few functions as possible return after the switch: see `leave_by` in
 /// `scheduler/switch.rs`.
 #[inline(always)]
-pub(super) fn wait<S, T>(
+pub(super) fn wait_unless<S, T, R>(
     me: &Operation,
-    state: &mut ShortGuard<'_, S>,
-    list: fn(&mut S) -> &mut Slots<T>,
+    wait: SlotWait<'_, S>,
+    list: impl Fn(&mut S) -> &mut Slots<T>,
     slot: &mut Slot<T>,
-    what: What,
-    deadline: u64,
-) -> Outcome {
-    let ticket = me.begin_wait(what);
-    // SAFETY: Held: `entry` removes the ticket before this function ends, and the slot is borrowed
-    // as long. It is forgotten only if this list, the only one with the ticket, has granted it.
-    unsafe { list(state).queue(ticket, slot) };
-    let entry = Entry { home: state.home(), list, ticket };
-    state.unlock();
-    let outcome = me.park(ticket, deadline);
+    attempt: impl FnOnce(&mut S, &mut Slot<T>) -> Option<R>,
+) -> Result<R, Outcome> {
+    let SlotWait { home, reason, patience } = wait;
+    // Copied, so that the closure does not refer to `me`, which then stays in registers.
+    let scheduler = me.scheduler();
+    let begun = me.locked(home, |state| match attempt(state, slot) {
+        Some(done) => Ok(done),
+        None => {
+            let ticket = current::waiting_on(scheduler).begin(patience.what(reason, home));
+            // SAFETY: Held: `entry` removes the ticket before this function ends, and the slot is
+            // borrowed as long. It is made next; only the release of the short lock, which does not
+            // panic, comes before. It is forgotten only if this list, the only one with the ticket,
+            // has granted it.
+            unsafe { list(state).queue(ticket, slot) };
+            Err(ticket)
+        }
+    });
+    let ticket = match begun {
+        Ok(done) => return Ok(done),
+        Err(ticket) => ticket,
+    };
+    let entry = Entry { home, list, ticket };
+    let outcome = me.park(ticket, patience.deadline());
     if outcome == Outcome::Granted {
         mem::forget(entry);
     } else {
         drop(entry);
     }
-    outcome
+    Err(outcome)
 }
