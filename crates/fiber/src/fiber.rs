@@ -9,10 +9,11 @@
 //!                       └──────────────> finished ──into_stack      leaked, counted
 //! ```
 //!
-//! `resume` and `suspend` are those of crate corosensei, inlined, and carry no value. That crate
-//! can also unwind a suspended stack. This crate never does that, because frames of C on the stack
-//! cannot be unwound, and because the kernel may still be writing into a buffer on it. To end a
-//! suspended fiber, its user makes the fiber's wait fail, and resumes the fiber until it ends.
+//! `resume` and `suspend` are those of crate corosensei, inlined. A suspension carries one word, in
+//! a register. That crate can also unwind a suspended stack. This crate never does that, because
+//! frames of C on the stack cannot be unwound, and because the kernel may still be writing into a
+//! buffer on it. To end a suspended fiber, its user makes the fiber's wait fail, and resumes the
+//! fiber until it ends.
 //!
 //! A fiber never changes its thread, because compiled code may keep the address of a thread-local
 //! in a register over a suspension. So [`Fiber`] is neither `Send` nor `Sync`.
@@ -57,8 +58,10 @@ pub enum Resume {
 /// fn sync<T: Sync>() {}
 /// sync::<fiber::Fiber>();
 /// ```
+// In one cache line, which a switch among many fibers has to get.
+#[repr(align(64))]
 pub struct Fiber {
-    inner: ManuallyDrop<Coroutine<(), (), (), Stack>>,
+    inner: ManuallyDrop<Coroutine<(), usize, (), Stack>>,
     /// ThreadSanitizer's record of this fiber; leaked together with a leaked stack.
     told: ManuallyDrop<Told>,
     /// Neither `Send` nor `Sync`.
@@ -70,7 +73,7 @@ pub struct Fiber {
 /// It may be copied and stored anywhere on the fiber's thread; only its use is unsafe.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspender {
-    yielder: NonNull<Yielder<(), ()>>,
+    yielder: NonNull<Yielder<(), usize>>,
 }
 
 // A suspender has no state that a panic could leave half changed.
@@ -96,7 +99,7 @@ impl Fiber {
         assert!(size_of::<F>() + align_of::<F>() <= stack.size() / 4, "box this large closure");
         stack.set_name(name.into());
         let header = stack.header();
-        let inner = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+        let inner = Coroutine::with_stack(stack, move |yielder: &Yielder<(), usize>, ()| {
             fiber_root(Suspender { yielder: NonNull::from(yielder) }, f, header);
         });
         let (inner, told) = (ManuallyDrop::new(inner), ManuallyDrop::new(Told::new()));
@@ -154,10 +157,24 @@ impl Fiber {
     /// If the fiber has finished.
     #[inline]
     pub fn resume(&mut self) -> Resume {
+        match self.resume_for_word() {
+            Some(_) => Resume::Suspended,
+            None => Resume::Finished,
+        }
+    }
+
+    /// Does what [`Fiber::resume`] does. Returns the word that the fiber has passed to
+    /// [`Suspender::suspend_with`], 0 if it has passed none, or `None` if it has ended.
+    ///
+    /// # Panics
+    ///
+    /// If the fiber has finished.
+    #[inline]
+    pub fn resume_for_word(&mut self) -> Option<usize> {
         let inner = &mut self.inner;
         match self.told.around(|| inner.resume(())) {
-            CoroutineResult::Yield(()) => Resume::Suspended,
-            CoroutineResult::Return(()) => Resume::Finished,
+            CoroutineResult::Yield(word) => Some(word),
+            CoroutineResult::Return(()) => None,
         }
     }
 
@@ -236,8 +253,21 @@ impl Suspender {
     ///   their destructors never run. No code may rely on their having run.
     #[inline(always)]
     pub unsafe fn suspend(self) {
+        // SAFETY: Contract.
+        unsafe { self.suspend_with(0) }
+    }
+
+    /// Does what [`Suspender::suspend`] does, and passes a word to [`Fiber::resume_for_word`]. The
+    /// word goes through a register. So the code that resumes fibers can use it before it has
+    /// loaded anything from its own stack.
+    ///
+    /// # Safety
+    ///
+    /// As [`Suspender::suspend`].
+    #[inline(always)]
+    pub unsafe fn suspend_with(self, word: usize) {
         // SAFETY: Contract: the fiber runs, so its root's frame, which has the yielder, is alive.
-        unsafe { self.yielder.as_ref() }.suspend(());
+        unsafe { self.yielder.as_ref() }.suspend(word);
     }
 }
 
@@ -319,6 +349,19 @@ mod tests {
         assert_eq!(*log.borrow(), expected);
         fibers.into_iter().for_each(|fiber| pool.give(fiber.into_stack()));
         assert_eq!((pool.stats().taken, pool.stats().pooled), (0, FIBERS));
+    }
+
+    #[test]
+    fn a_suspension_passes_a_word() {
+        let mut pool = pool(64 * 1024);
+        let mut fiber = Fiber::new(pool.take().expect("a stack"), "talks", |me| {
+            // SAFETY: Contract: this is the fiber that `me` was made for.
+            unsafe { me.suspend_with(usize::MAX) };
+            pause(me);
+        });
+        let words = [fiber.resume_for_word(), fiber.resume_for_word(), fiber.resume_for_word()];
+        assert_eq!(words, [Some(usize::MAX), Some(0), None]);
+        pool.give(fiber.into_stack());
     }
 
     #[test]

@@ -35,6 +35,9 @@ impl MonitoredNode {
         let slow = &mut self.suspicions[s.index].baton;
         let mark = (progress(s), 0);
         let age = slow.unchanged(mark, beat);
+        if let Some(ring) = s.ring.filter(|_| age > 0) {
+            ring.read_next_switch();
+        }
         let lasted = age + slow.stood_still;
         slow.count(lasted, &self.counts.profile);
         if s.inbox.is_asleep() {

@@ -75,7 +75,8 @@ fn say() {
             let mut line = Line { text: [0; 160], len: 0 };
             let us = clock::ticks_to_ns_quickly(now.saturating_sub(record.at)) / 1000;
             // A line that is too long is cut.
-            let _ = write!(line, "ums: scheduler {scheduler}, {us} us ago: ");
+            let at_most = if record.unread > 0 { "at most " } else { "" };
+            let _ = write!(line, "ums: scheduler {scheduler}, {at_most}{us} us ago: ");
             let _ = describe(&mut line, &record);
             line.say();
         }

@@ -15,8 +15,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::switch::{SwitchEvent, WayOut};
+use super::switch::SwitchEvent;
 use super::wake::ready_at;
+use super::way_out::WayOut;
 use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::threads::point;
 use crate::record::counters::add;

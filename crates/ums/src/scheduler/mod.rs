@@ -59,6 +59,7 @@ mod switch;
 mod timers;
 mod turn;
 mod wake;
+mod way_out;
 pub(crate) mod work_queue;
 mod yield_now;
 

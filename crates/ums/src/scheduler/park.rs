@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::switch::{SwitchEvent, WayOut};
+use super::switch::SwitchEvent;
+use super::way_out::WayOut;
 use super::{Core, PeersUnnotified, Scheduler, Timed, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::counted::AtomicU64;

@@ -18,6 +18,7 @@ use super::blocks::Detection;
 use super::kinds::{Hosting, Own, Switching};
 use super::options::SchedulerOptions;
 use super::spin::Spin;
+use super::way_out::WayOut;
 use crate::os::asleep::{IdleMask, WorkMask};
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::bias::HOLDERS;
@@ -58,6 +59,8 @@ pub(crate) struct Scheduler {
     pub waits: WaitTable,
     /// The requests that are on the I/O list, for views.
     pub pending: Arc<IoBoard>,
+    /// The turn of a yield; see `WorkerKind::yielding_turn`.
+    pub(super) yielding: fn(&Scheduler) -> WayOut,
     /// The scheduler's last events, if they are recorded.
     pub ring: Option<&'static EventRing>,
     /// How many requests this scheduler has taken from other schedulers. Written by the baton's
@@ -110,6 +113,8 @@ pub(crate) struct Scheduler {
     /// The queued requests that the peers must be notified of before a worker runs
     /// (scheduler/peers).
     pub(super) peers_unnotified: Cell<PeersUnnotified>,
+    /// The fiber that the host thread resumes next; null when the standby or a thread is current.
+    pub(super) fiber: Cell<*mut Fiber>,
     /// Detects undeclared blocks, if the options ask for that.
     pub(super) detection: Detection,
     /// Hosts workers with their own context.
@@ -119,9 +124,9 @@ pub(crate) struct Scheduler {
     pub(super) core: UnsafeCell<Core>,
 }
 
-// SAFETY: Baton: `peers_unnotified` and `core` are touched only by the baton's holder, and the
-// baton is handed from thread to thread by an event (release, acquire). All other fields are Sync
-// themselves.
+// SAFETY: Baton: `peers_unnotified`, `fiber` and `core` are touched only by the baton's holder, and
+// the baton is handed from thread to thread by an event (release, acquire). All other fields are
+// Sync themselves.
 unsafe impl Sync for Scheduler {}
 // SAFETY: Baton: as above; fibers inside `core` are resumed by their host thread only (Home).
 unsafe impl Send for Scheduler {}
@@ -184,8 +189,6 @@ pub(crate) struct Core {
     /// The count of yields when `turn_at` was read: if it has changed, other workers have run
     /// since.
     pub turn_yields: u64,
-    /// The fiber that the host thread resumes next; null when the standby or a thread is current.
-    pub fiber: *mut Fiber,
     /// The switch in progress, if workers have their own context.
     pub switching: Switching,
     /// The stacks of fibers or own contexts, from the first one on.
@@ -310,7 +313,6 @@ impl Core {
             current: STANDBY,
             turn_at: 0,
             turn_yields: 0,
-            fiber: std::ptr::null_mut(),
             switching: Switching::new(),
             stacks: None,
             done: Vec::new(),
@@ -372,6 +374,7 @@ impl Scheduler {
             counters: Counters::default(),
             waits: WaitTable::new(),
             pending,
+            yielding: options.kind.yielding_turn(ring.is_some()),
             ring,
             adopted: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
@@ -396,6 +399,7 @@ impl Scheduler {
             in_routine: AtomicU32::new(0),
             looking: AtomicBool::new(false),
             peers_unnotified: Cell::new(PeersUnnotified::Nothing),
+            fiber: Cell::new(std::ptr::null_mut()),
             detection: Detection::default(),
             hosting: Hosting::default(),
             spare_blocks: SpareBlocks::for_scheduler(),

@@ -9,9 +9,7 @@
 //! Named invariant **Baton**: setting the next worker's event gives the baton away; see
 //! `scheduler/mod.rs`.
 
-use fiber::Suspender;
-
-use super::kinds::Pass;
+use super::way_out::WayOut;
 use super::{Core, ExecutionContext, Scheduler};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
@@ -52,22 +50,10 @@ pub(super) enum SwitchEvent {
     None,
     /// The time is read for the record.
     Now,
+    /// A worker has yielded among workers that only yield. The time is read now and then.
+    Yield,
     /// The clock was read at this time, in ticks.
     At(u64),
-}
-
-/// How the worker that was current leaves its stack. Two words, so that it is returned in
-/// registers.
-pub(super) enum WayOut {
-    /// It does not leave: it was chosen itself, or has the baton again; or the caller is the root
-    /// loop of the host thread, which resumes the current fiber next.
-    Stay,
-    /// No worker can run: the caller hosts the idle loop.
-    Nowhere,
-    /// A fiber suspends itself.
-    Suspend(Suspender),
-    /// A worker with its own context switches to the next one.
-    Pass(*const Pass),
 }
 
 /// The state of a switch after its first half. The switch is completed when no borrow of the lists
@@ -133,14 +119,19 @@ impl Core {
         match event {
             SwitchEvent::None => {}
             SwitchEvent::Now => self.record(RingEvent::Switch, to, 0),
+            SwitchEvent::Yield => {
+                if let Some(ring) = self.ring {
+                    ring.record_yield(to);
+                }
+            }
             SwitchEvent::At(at) => self.record_at(RingEvent::Switch, to, 0, at),
         }
         let worker = self.workers.get(to);
         scheduler.current_waiter.store(Some(worker.waiter));
         add(&worker.waiter.record.view.switches, 1);
-        self.fiber = match worker.execution {
+        scheduler.fiber.set(match worker.execution {
             Some(ExecutionContext::Fiber(fiber, _)) => fiber,
             _ => std::ptr::null_mut(),
-        };
+        });
     }
 }

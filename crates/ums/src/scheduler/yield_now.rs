@@ -3,7 +3,9 @@
 //! There is a quick path for the case that nothing has happened but that workers yield: the first
 //! worker of the runnable list gets the baton, and the yielder becomes the last of that list.
 
-use super::switch::{Handed, SwitchEvent, WayOut};
+use super::kinds::Kind;
+use super::switch::{Handed, SwitchEvent};
+use super::way_out::WayOut;
 use super::{Core, Scheduler};
 use crate::os::clock;
 use crate::os::limits::QUANTUM_NS;
@@ -19,20 +21,16 @@ impl Scheduler {
         let waiter = self.current_waiter();
         #[cfg(feature = "spans")]
         waiter.record.spans.pause();
-        let way_out = match self.ring {
-            None => self.yielding_turn::<false>(),
-            Some(_) => self.yielding_turn::<true>(),
-        };
+        let way_out = (self.yielding)(self);
         self.leave_by(way_out);
         #[cfg(feature = "spans")]
         waiter.record.spans.go_on();
     }
 
     /// Takes a turn. `RECORDED` says whether the scheduler has an event ring; the turn is so short
-    /// that it is compiled for both cases.
-    #[inline(never)]
-    fn yielding_turn<const RECORDED: bool>(&self) -> WayOut {
-        if !self.options.kind.is_thread() && std::thread::panicking() {
+    /// that it is compiled for both cases, and for each kind of workers.
+    pub(super) fn yielding_turn<K: Kind, const RECORDED: bool>(&self) -> WayOut {
+        if K::SHARES_PANIC_COUNT && std::thread::panicking() {
             // A destructor yields during a panic. The panic count belongs to the host thread, so
             // another fiber would behave as if it were panicking itself (rule 11 of
             // ARCHITECTURE.md). So no other worker gets a turn.
@@ -42,14 +40,15 @@ impl Scheduler {
         point("yield");
         let quickly = self.with(|core| {
             add(&self.counters.yields, 1);
-            if !self.queue.is_empty() || !self.quiet(core) {
+            let something = self.queue.any() | self.inbox.any() | core.has_any();
+            if something != 0 && (!self.queue.is_empty() || !self.quiet(core)) {
                 return None;
             }
-            match core.workers.rotate(core.current) {
+            match core.workers.rotate(core.current, K::ahead) {
                 Rotated::To(next) => {
-                    // Only the event ring needs the time of a yield.
-                    let event = if RECORDED { SwitchEvent::Now } else { SwitchEvent::None };
-                    Some(core.hand_over(self, next, event))
+                    add(&self.counters.context_switches, 1);
+                    let event = if RECORDED { SwitchEvent::Yield } else { SwitchEvent::None };
+                    Some(K::hand_over(self, core, next, event))
                 }
                 // A worker that yields when no other is ready selects itself: a yield, not a
                 // switch.

@@ -141,7 +141,7 @@ impl Model {
                 let first = self.yielded.front().copied();
                 let mixed =
                     !self.signalled.is_empty() || first.is_some_and(|id| self.waited.contains(&id));
-                match workers.rotate(id) {
+                match workers.rotate(id, |_| ()) {
                     Rotated::Not => assert!(mixed),
                     Rotated::Alone => assert!(!mixed && first.is_none()),
                     Rotated::To(next) => {

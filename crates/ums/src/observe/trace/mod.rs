@@ -38,7 +38,8 @@ pub struct TraceEvent {
     pub scheduler: usize,
     /// How many events the scheduler had recorded before this one.
     pub number: u64,
-    /// The time of the event, in nanoseconds of the monotonic clock.
+    /// The time of the event, in nanoseconds of the monotonic clock. [`RingEvent::Switch`] says how
+    /// exact it is.
     pub at_ns: u64,
     /// The kind of the event.
     pub event: RingEvent,

@@ -24,6 +24,19 @@ pub fn time_stamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// Lets the processor get the cache line at `at`, which will be needed soon. No effect otherwise;
+/// `at` need not be valid.
+#[inline(always)]
+pub fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: Plain Call: the instruction accesses no memory as far as the program can see.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Gives the calling thread idle priority: it runs only when its processor has nothing else to run.
 pub fn become_idle_priority() -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: 0 };

@@ -10,15 +10,17 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fiber::{Fiber, Resume, Suspender};
+use fiber::{Fiber, Suspender};
 
-use super::kind::Kind;
+use super::kind::{Kind, prefetch_view};
 use crate::os::linux::open::DriverThreads;
+use crate::os::linux::plain::prefetch;
 use crate::os::planted::{self, Bug};
 use crate::scheduler::host::or_abort;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::lists::worker_list::STANDBY;
-use crate::scheduler::switch::{Handed, SwitchEvent, WayOut};
+use crate::scheduler::lists::worker_list::{STANDBY, Worker};
+use crate::scheduler::switch::{Handed, SwitchEvent};
+use crate::scheduler::way_out::WayOut;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions, here};
 use crate::wait::Waiter;
 
@@ -26,6 +28,8 @@ use crate::wait::Waiter;
 pub(super) struct Fibers;
 
 impl Kind for Fibers {
+    const SHARES_PANIC_COUNT: bool = true;
+
     fn driver_threads(_: &SchedulerOptions) -> DriverThreads {
         DriverThreads::OneThread
     }
@@ -81,6 +85,14 @@ impl Kind for Fibers {
         })
     }
 
+    #[inline(always)]
+    fn ahead(worker: &Worker<ExecutionContext>) {
+        prefetch_view(worker.waiter);
+        if let Some(ExecutionContext::Fiber(fiber, _)) = worker.execution {
+            prefetch(fiber);
+        }
+    }
+
     fn leave(_: &Scheduler, _: WorkerId) {
         unreachable!("a fiber cannot leave its thread: its closure is sent as an errand");
     }
@@ -103,25 +115,31 @@ impl Scheduler {
     /// The second half of a switch: the fiber that was current until now suspends itself.
     #[inline(always)]
     pub(in crate::scheduler) fn suspend(&self, me: Suspender) {
+        // The next fiber goes to the root in a register. The root can resume it while it still
+        // waits for what is on its own stack, which it has stored there a moment ago.
+        let next = self.fiber.get().expose_provenance();
         // SAFETY: Home: this worker was current until now, so this is its own stack.
-        unsafe { me.suspend() }
+        unsafe { me.suspend_with(next) }
     }
 }
 
-/// Called by the root: resumes the current worker. Returns false if no fiber is current. A fiber
-/// that has ended is removed, and its stack returns to the pool.
+/// Called by the root: resumes the current worker, and then each one that the last one has handed
+/// the baton to. Returns false if no fiber is current. A fiber that has ended is removed, and its
+/// stack returns to the pool; then it returns true.
 #[inline]
 fn resume(scheduler: &Scheduler) -> bool {
-    let fiber = scheduler.with(|core| core.fiber);
-    if fiber.is_null() {
-        return false;
+    let mut fiber = scheduler.fiber.get();
+    while !fiber.is_null() {
+        // SAFETY: Home: this is the host thread's root, the only place that resumes, and the
+        // pointer comes from the execution context of a living worker, which is current. No borrow
+        // of the core is alive.
+        let Some(next) = (unsafe { (*fiber).resume_for_word() }) else {
+            bury_current(scheduler);
+            return true;
+        };
+        fiber = std::ptr::with_exposed_provenance_mut(next);
     }
-    // SAFETY: Home: this is the host thread's root, the only place that resumes, and the pointer
-    // comes from the execution context of a living worker. No borrow of the core is alive.
-    if unsafe { (*fiber).resume() } == Resume::Finished {
-        bury_current(scheduler);
-    }
-    true
+    false
 }
 
 #[cold]
@@ -130,7 +148,7 @@ fn bury_current(scheduler: &Scheduler) {
         let id = core.current;
         core.current = STANDBY;
         scheduler.current_waiter.store(Some(scheduler.standby));
-        core.fiber = std::ptr::null_mut();
+        scheduler.fiber.set(std::ptr::null_mut());
         core.workers.remove(id)
     });
     waiter.give_back();

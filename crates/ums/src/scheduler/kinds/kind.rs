@@ -4,13 +4,18 @@ use std::io;
 use std::sync::Arc;
 
 use crate::os::linux::open::DriverThreads;
+use crate::os::linux::plain::prefetch;
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::worker_list::Worker;
 use crate::scheduler::switch::{Handed, SwitchEvent};
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
 use crate::wait::Waiter;
 
 /// A kind of workers.
-pub(super) trait Kind {
+pub(in crate::scheduler) trait Kind {
+    /// Whether the workers share the panic count of their host thread.
+    const SHARES_PANIC_COUNT: bool = false;
+
     /// Returns which threads will call the I/O driver of a scheduler with these options.
     fn driver_threads(options: &SchedulerOptions) -> DriverThreads;
 
@@ -35,6 +40,13 @@ pub(super) trait Kind {
         event: SwitchEvent,
     ) -> Handed;
 
+    /// Called for a worker that will soon be switched to, if all workers yield: prefetches the
+    /// memory that the switch needs.
+    #[inline(always)]
+    fn ahead(worker: &Worker<ExecutionContext>) {
+        prefetch_view(worker.waiter);
+    }
+
     /// Returns whether a worker that was chosen, and whose state is Running, can be resumed. If it
     /// runs without the baton it cannot, and becomes Preemptive again.
     fn can_resume(_: &mut Core, _: WorkerId) -> bool {
@@ -56,4 +68,12 @@ pub(super) trait Kind {
 
     /// Ends a worker that was idle. Its state is Retired.
     fn retire(scheduler: &Scheduler, id: WorkerId);
+}
+
+/// Prefetches what a switch to a worker writes for views. The two fields are in neighbouring cache
+/// lines.
+#[inline(always)]
+pub(super) fn prefetch_view(waiter: &Waiter) {
+    prefetch(&waiter.record.view.state);
+    prefetch(&waiter.record.view.switches);
 }

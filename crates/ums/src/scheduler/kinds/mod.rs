@@ -26,16 +26,17 @@ use std::sync::Arc;
 
 use contexts::Contexts;
 use fibers::Fibers;
-use kind::Kind;
 use threads::Threads;
 
 use super::switch::{Handed, SwitchEvent};
+use super::way_out::WayOut;
 use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind};
 use crate::os::linux::open::DriverThreads;
 use crate::scheduler::lists::WorkerId;
 use crate::wait::Waiter;
 
 pub(super) use contexts::{Hosting, Own, Pass, Switching};
+pub(super) use kind::Kind;
 
 /// Calls a function of the kind's implementation. Inlined, this is the only branch on the kind.
 macro_rules! ask {
@@ -77,6 +78,19 @@ impl WorkerKind {
         event: SwitchEvent,
     ) -> Handed {
         ask!(self, hand_over(scheduler, core, to, event))
+    }
+
+    /// Returns the turn of a yield, compiled for this kind and for a scheduler with an event ring
+    /// or without one.
+    pub(super) fn yielding_turn(self, recorded: bool) -> fn(&Scheduler) -> WayOut {
+        match (self, recorded) {
+            (WorkerKind::Thread, false) => Scheduler::yielding_turn::<Threads, false>,
+            (WorkerKind::Thread, true) => Scheduler::yielding_turn::<Threads, true>,
+            (WorkerKind::Fiber, false) => Scheduler::yielding_turn::<Fibers, false>,
+            (WorkerKind::Fiber, true) => Scheduler::yielding_turn::<Fibers, true>,
+            (WorkerKind::OwnContext, false) => Scheduler::yielding_turn::<Contexts, false>,
+            (WorkerKind::OwnContext, true) => Scheduler::yielding_turn::<Contexts, true>,
+        }
     }
 
     #[inline]

@@ -367,8 +367,14 @@ impl WorkQueue {
     /// Returns whether no request is queued.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        // One test of both, because every yield asks.
-        self.own.len() | self.shared() == 0
+        self.any() == 0
+    }
+
+    /// Returns 0 if no request is queued. Every yield asks, and tests this and the answers of
+    /// others at once.
+    #[inline]
+    pub fn any(&self) -> usize {
+        self.own.len() | self.shared()
     }
 
     #[inline]

@@ -123,9 +123,14 @@ impl Inbox {
     /// Returns whether nothing has arrived. Costs two loads.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let worker = self.stack.load(Ordering::Relaxed);
-        // One test of both, because every yield asks.
-        worker.addr() | self.mail_count.load(Ordering::Relaxed) == 0
+        self.any() == 0
+    }
+
+    /// Returns 0 if nothing has arrived. Every yield asks, and tests this and the answers of others
+    /// at once.
+    #[inline]
+    pub(crate) fn any(&self) -> usize {
+        self.stack.load(Ordering::Relaxed).addr() | self.mail_count.load(Ordering::Relaxed)
     }
 
     /// Takes all letters, the oldest first.

@@ -20,10 +20,13 @@ mod switching;
 use std::io;
 use std::sync::Arc;
 
-use super::kind::Kind;
+use super::kind::{Kind, prefetch_view};
 use crate::os::linux::open::DriverThreads;
+use crate::os::linux::plain::prefetch;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::switch::{Handed, SwitchEvent, WayOut};
+use crate::scheduler::lists::worker_list::Worker;
+use crate::scheduler::switch::{Handed, SwitchEvent};
+use crate::scheduler::way_out::WayOut;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
 use crate::wait::Waiter;
 
@@ -64,6 +67,14 @@ impl Kind for Contexts {
         event: SwitchEvent,
     ) -> Handed {
         Handed::Left(WayOut::Pass(core.pass_to(scheduler, to, event)))
+    }
+
+    #[inline(always)]
+    fn ahead(worker: &Worker<ExecutionContext>) {
+        prefetch_view(worker.waiter);
+        if let Some(ExecutionContext::Own(own)) = &worker.execution {
+            prefetch(own.context);
+        }
     }
 
     #[inline]
