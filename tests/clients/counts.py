@@ -17,7 +17,8 @@ the time meanwhile, and single-stepped it takes long. Only instructions in user 
 `ums bench operations` repeats one operation and calls an empty function after each, so the instructions between two calls are those of
 an operation and of the loop around it (about ten). Where two tasks take turns, a round of both is counted, and divided by `per`.
 `echo` and `select` have no such mark: this script is their client, and an operation lasts from one sleep of the server to the next,
-in which it answers one request. The median of some operations is reported, so that it does not matter what happens in few of them.
+in which it answers one request. In the row `yield`, readings of the time counter get the number of instructions so far, because the
+library finds out by such readings whether turns are short. (In rows in which the thread sleeps this is not possible.) The median of some operations is reported, so that it does not matter what happens in few of them.
 
 The counts depend on the compiler and its settings, and a little on the C library and on the kernel's features, so the baseline says which
 they were. For x86-64."""
@@ -51,11 +52,11 @@ SHOW = bool(os.environ.get("SHOW"))
 
 PREFIXES = {0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3}
 STRING = {0x6C, 0x6D, 0x6E, 0x6F, 0xA4, 0xA5, 0xA6, 0xA7, 0xAA, 0xAB, 0xAC, 0xAD, 0xAE, 0xAF}
-LOCKED, SYSCALL, REPEATED, VDSO = 1, 2, 4, 8
+LOCKED, SYSCALL, REPEATED, TIME, VDSO = 1, 2, 4, 8, 16
 
 
 def decode(code):
-    """Returns what an instruction is, of LOCKED, SYSCALL and REPEATED."""
+    """Returns what an instruction is, of LOCKED, SYSCALL, REPEATED and TIME."""
     at = 0
     while code[at] in PREFIXES:
         at += 1
@@ -67,6 +68,8 @@ def decode(code):
         found |= LOCKED
     if opcode == 0x0F and following == 0x05:
         found |= SYSCALL
+    if opcode == 0x0F and following == 0x31:
+        found |= TIME
     if opcode in STRING and prefixes & {0xF2, 0xF3}:
         found |= REPEATED
     return found
@@ -85,6 +88,7 @@ def test_decode():
         ("90", 0),  # nop, which is xchg eax, eax
         ("f390", 0),  # pause
         ("0f05", SYSCALL),
+        ("0f31", TIME),  # rdtsc
         ("0fb10f", 0),  # cmpxchg without lock
         ("f348ab", REPEATED),  # rep stosq
         ("f3a4", REPEATED),  # rep movsb
@@ -112,12 +116,13 @@ class Counter:
             self.known[at] = found
         return found
 
-    def operations(self, mark=None, client=None):
+    def operations(self, mark=None, client=None, steps_are_time=False):
         """The end of an operation is a call of `mark`, or a sleep for which `client` returns true."""
         with contextlib.ExitStack() as stack:
             memory = stack.enter_context(open(f"/proc/{self.pid}/mem", "rb", buffering=0))
             calls = lambda registers: client is not None and self.what_is(memory, registers[RIP]) & SYSCALL
-            walked = stack.enter_context(contextlib.closing(walk(self.thread, may_sleep=calls)))
+            times = lambda registers: steps_are_time and self.what_is(memory, registers[RIP]) & (TIME | VDSO) == TIME
+            walked = stack.enter_context(contextlib.closing(walk(self.thread, may_sleep=calls, reads_time=times)))
             counts, last, in_vdso = [0, 0, 0], None, set()
             for registers in walked:
                 at = mark if registers is None else registers[RIP]
@@ -167,7 +172,7 @@ def of_bench(kind, name, folder):
         lines = [json.loads(bench.stdout.readline() or '{"skip": "the bench ended"}') for _ in range(2)]
         assert "skip" not in lines[0], lines[0]["skip"]
         mark, thread = (int(line["value"]) for line in lines)
-        return medians(Counter(bench.pid, thread).operations(mark=mark))
+        return medians(Counter(bench.pid, thread).operations(mark=mark, steps_are_time=name == "yield"))
     finally:
         bench.kill()
         bench.wait()

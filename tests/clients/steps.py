@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 9, 12, 17, 0x4206, 0x4207
+PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 9, 12, 13, 17, 0x4206, 0x4207
 WALL = 0x40000000
-RAX, RIP = 10, 16
+RAX, RDX, RIP = 10, 12, 16
 FUTEX = 202
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -41,11 +41,15 @@ def is_asleep(thread):
     return Path(f"/proc/{thread}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
 
 
-def walk(thread, may_sleep=lambda registers: False):
+def walk(thread, may_sleep=lambda registers: False, reads_time=lambda registers: False):
     """Single-steps a thread: yields its registers before each instruction, until the caller stops.
 
-    It also yields None, again and again, while the thread sleeps in an instruction of which `may_sleep` is true."""
+    It also yields None, again and again, while the thread sleeps in an instruction of which `may_sleep` is true.
+    An instruction of which `reads_time` is true reads the time counter. It gets a counter that grows by 1 with each
+    instruction, as if the thread were not single-stepped: otherwise whatever the program decides by the length of
+    short spans is decided wrongly."""
     registers = (ctypes.c_ulonglong * 27)()
+    began, count = 0, 0
     ptrace(PTRACE_SEIZE, thread)
     ptrace(PTRACE_INTERRUPT, thread)
     os.waitpid(thread, WALL)
@@ -55,6 +59,8 @@ def walk(thread, may_sleep=lambda registers: False):
             ptrace(PTRACE_GETREGS, thread, ctypes.addressof(registers))
             yield registers
             polls = os.WNOHANG if may_sleep(registers) else 0
+            timed = reads_time(registers)
+            count += 1
             ptrace(PTRACE_SINGLESTEP, thread, pending)
             stopped = False
             found, status = os.waitpid(thread, WALL | polls)
@@ -68,6 +74,11 @@ def walk(thread, may_sleep=lambda registers: False):
             stopped = True
             signalled = os.WSTOPSIG(status)
             pending = 0 if signalled == signal.SIGTRAP else signalled
+            if timed and not pending:
+                ptrace(PTRACE_GETREGS, thread, ctypes.addressof(registers))
+                began = began or registers[RDX] << 32 | registers[RAX]
+                registers[RDX], registers[RAX] = divmod(began + count, 1 << 32)
+                ptrace(PTRACE_SETREGS, thread, ctypes.addressof(registers))
     finally:
         if not stopped:
             ptrace(PTRACE_INTERRUPT, thread)
