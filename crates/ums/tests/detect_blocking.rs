@@ -66,17 +66,22 @@ fn without_detection_and_taking_over_an_undeclared_sleep_holds_the_scheduler_up(
 fn an_undeclared_read_that_waits_hands_the_baton_on_and_one_that_does_not_stays() {
     let (mut reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(b"x").unwrap();
+    // Created here, because on a busy machine the creation of a thread may block, too.
+    let (begun, begins) = std::sync::mpsc::channel();
+    let writes = std::thread::spawn(move || {
+        begins.recv().unwrap();
+        std::thread::sleep(LONG);
+        writer.write_all(b"y").unwrap();
+    });
     let seen = beside(true, move || {
-        std::thread::spawn(move || {
-            std::thread::sleep(LONG);
-            writer.write_all(b"y").unwrap();
-        });
+        begun.send(()).unwrap();
         let mut byte = [0];
         for expected in *b"xy" {
             reader.read_exact(&mut byte).unwrap();
             assert_eq!(byte[0], expected);
         }
     });
+    writes.join().unwrap();
     assert_eq!(seen, (true, 1));
 }
 
