@@ -4,8 +4,8 @@
 //! binary run only `umsql` with SQLite, and the benches. None of that code keeps a thread-owned
 //! lock, or a borrow of a thread-local, across a wait: SQLite is opened without connection mutexes.
 //!
-//! The other functions are for benches: bare fibers and contexts, a register, the kernel's
-//! counters.
+//! For the server it sets the C library's allocator, whose functions need no more than a call. The
+//! other functions are for benches: bare fibers and contexts, a register, the kernel's counters.
 
 #![allow(unsafe_code)]
 
@@ -30,6 +30,33 @@ pub fn workers_of(kind: WorkerKind, builder: Builder) -> Builder {
         // state across a wait, as the header says.
         WorkerKind::Fiber => unsafe { builder.fiber_workers() },
         WorkerKind::OwnContext => builder.own_context_workers(),
+    }
+}
+
+/// Makes the allocator map each block of 4 MiB or more by itself, and unmap it when it is freed. By
+/// default it takes blocks of up to 32 MiB from its heaps as soon as one was freed, and what is
+/// free between two small blocks of a heap stays with the process. A smaller size would make values
+/// of a megabyte take half as much time again, for page faults.
+pub fn keep_large_blocks_apart() {
+    #[cfg(target_env = "gnu")]
+    {
+        const LARGE: i32 = 4 << 20;
+        // SAFETY: Plain Call.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+            // The end of a heap, which it would otherwise give back and take again in small pieces.
+            libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * LARGE);
+        }
+    }
+}
+
+/// Gives the free memory of the heaps back to the system. Takes some milliseconds, in which threads
+/// that allocate may wait.
+pub fn trim_heaps() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: Plain Call.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

@@ -20,7 +20,7 @@ use umsql::listen::{self, Patience};
 
 use crate::access::{AccessArgs, Fallible, own_user};
 use crate::limits::LimitArgs;
-use crate::raw::workers_of;
+use crate::raw::{keep_large_blocks_apart, trim_heaps, workers_of};
 use crate::times::Times;
 use crate::tls::TlsArgs;
 
@@ -218,6 +218,8 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     settings.local_users = vec![own_user(), 0];
     let node = builder(args)?.build()?;
     node.print_stacks_on_sigusr2()?;
+    keep_large_blocks_apart();
+    umsql::trim_heaps_by(trim_heaps);
     let server = umsql::Server::open(settings)
         .map_err(|error| format!("cannot open the database {}: {error}", database.display()))?;
     let patience = Patience { answer: args.limits.answer(), ..args.times.patience() };

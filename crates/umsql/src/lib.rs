@@ -20,6 +20,7 @@ pub mod host;
 
 pub mod error;
 mod budget;
+mod heaps;
 mod memory;
 mod wire;
 
@@ -67,6 +68,7 @@ pub mod fuzz;
 pub use accounts::{AccountError, Accounts, Role, new_password};
 pub use engine::Files;
 pub use export::{Exported, export};
+pub use heaps::trim_heaps_by;
 pub use memory::Limits;
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};

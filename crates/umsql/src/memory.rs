@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::budget::{Budget, Sum};
 use crate::error::SqlError;
-use crate::host;
+use crate::{heaps, host};
 
 /// How many accounts there are. An unused account takes no memory.
 const ACCOUNTS: usize = 1 << 16;
@@ -178,6 +178,7 @@ impl Account {
                 .fetch_update(Relaxed, Relaxed, |reserved| (reserved > bytes).then_some(bytes))
         {
             self.budget().give_back(before - bytes);
+            heaps::given_back(before - bytes);
         }
     }
 }

@@ -16,6 +16,7 @@ use super::probe::Probe;
 use super::{catalog, files, formats, functions, limits, opening, tables, texts};
 use crate::budget::Budget;
 use crate::error::{Result, SqlError};
+use crate::heaps;
 use crate::host::{self, UserLock};
 use crate::memory::{self, Limits, Taken};
 use crate::vfs::{Database, PATIENCE, guarded};
@@ -368,7 +369,10 @@ impl Drop for Lease {
         // A connection that has kept much of what a large statement took is closed.
         if clean && !self.pinned && db.account.bytes() <= BYTES_KEPT {
             self.engine.put_back(db);
+        } else {
+            drop(db);
         }
+        heaps::trim_soon();
     }
 }
 
