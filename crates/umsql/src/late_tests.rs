@@ -145,3 +145,22 @@ fn a_late_timeout_does_not_end_the_next_statement_of_a_pipeline() {
     let (_, answer) = send(talk, &user, &query(&cut));
     assert!(answer.contains("canceling statement due to statement timeout"), "{answer:?}");
 }
+
+#[test]
+fn nothing_is_carried_out_for_a_client_that_has_gone() {
+    let (server, _node, user, (mut session, mut client)) = begin(Cause::ClientGone);
+    let text = "insert into t values (soundex('a')); insert into t values (8)";
+    client.input.extend(query(text));
+    let request = move || {
+        let flow = session.on_readable(&mut client);
+        (session, flow)
+    };
+    let (session, flow) = user.enqueue(request).unwrap().join().unwrap();
+    assert_eq!(flow, Flow::Close);
+    drop(session);
+    let client = Client { user: user.id(), ..Client::default() };
+    let talk = (server.session(user.id()), client);
+    let (talk, _) = send(talk, &user, b"\0\0\0\x10\0\x03\0\0user\0u\0\0");
+    let (_, answer) = send(talk, &user, &query("select 'all ' || count(*) from t"));
+    assert!(answer.contains("all 0"), "the transaction is rolled back: {answer:?}");
+}

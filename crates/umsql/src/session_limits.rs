@@ -115,7 +115,11 @@ impl Session {
             // not notice it either.
             let cancelled = |error: &SqlError| matches!(error.code, "57014" | "40001" | "53200");
             if !matches!(&outcome, Err(Failure::Sql(error)) if cancelled(error)) {
-                self.cancelled_late = self.server.keys.take_cause(self.user).is_some();
+                match self.server.keys.take_cause(self.user) {
+                    // Nothing that follows is carried out for a client that is not there.
+                    Some(Cause::ClientGone) => return Err(Failure::Gone),
+                    cause => self.cancelled_late = cause.is_some(),
+                }
             }
         }
         outcome
