@@ -14,6 +14,8 @@
 //! The module exists only in tests and with the feature `fuzz`.
 
 mod login;
+#[cfg(test)]
+pub(crate) mod records;
 
 use std::collections::VecDeque;
 use std::io;

@@ -16,19 +16,30 @@ use crate::wire::message::{frame_len, startup_len};
 const LOGIN_MESSAGE_MAX: usize = 10 << 10;
 /// An extended cycle of this many bytes is begun although its Sync has not arrived.
 const UNIT_MAX: usize = 64 << 10;
+/// How often a request reads before it leaves the rest to the next one, although more has arrived:
+/// 512 KiB, if each read has [`CHUNK`] bytes.
+const READS_MAX: usize = 64;
 
 impl Session {
-    /// Reads until a unit is complete or no more input has arrived.
+    /// Reads until a unit is complete or no more input has arrived; or [`READS_MAX`] times, so that
+    /// a client that sends small parts without a pause keeps its worker only for so long. Its time
+    /// limits are looked at between two requests.
     pub(crate) fn fill(&mut self, conn: &mut dyn Conn) -> std::result::Result<Fill, Failure> {
         if self.input.capacity() == 0 {
             self.input = self.server.take_buffer();
         }
+        let mut reads = 0;
         loop {
             match self.find_unit() {
                 Ok(true) => return Ok(Fill::Unit),
                 Ok(false) => (),
                 Err(error) => self.encrypt_directly(conn, error)?,
             }
+            // No event of the socket would announce what is decrypted already.
+            if reads >= READS_MAX && !self.stream.holds_input() {
+                return Ok(Fill::Part);
+            }
+            reads += 1;
             let len = self.make_room()?;
             let read = self.stream.try_read(conn, &mut self.input[len..]);
             self.input.truncate(len + *read.as_ref().unwrap_or(&0));
@@ -117,10 +128,11 @@ impl Session {
         &mut self,
         conn: &mut dyn Conn,
     ) -> std::result::Result<(u8, Vec<u8>), Failure> {
-        if host::cancelled() {
-            return Err(host::Interrupted.into());
-        }
         loop {
+            // A client that sends without a pause lets no read wait, which would notice this.
+            if host::cancelled() {
+                return Err(host::Interrupted.into());
+            }
             let rest = &self.input[self.consumed..];
             if frame_len(rest, self.max_message())?.is_some_and(|len| len <= rest.len()) {
                 return Ok(self.take_frame()?);

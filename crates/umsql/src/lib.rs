@@ -59,6 +59,8 @@ mod deferral_tests;
 #[cfg(test)]
 mod durability_tests;
 #[cfg(test)]
+mod fruitless_tests;
+#[cfg(test)]
 mod late_tests;
 
 #[cfg(any(test, feature = "fuzz"))]

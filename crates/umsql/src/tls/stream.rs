@@ -4,9 +4,9 @@
 //! handling of clients that do not read are the same for both. The handshake is no wait: its
 //! packets are input of a session that has not logged in, and between them it holds no worker.
 //!
-//! What a client can make this file keep or do is bounded: by [`HANDSHAKE_MAX`], and by rustls,
-//! which refuses a second handshake, and more than 32 changes of keys or empty records without
-//! data.
+//! What a client can make this file keep or do without sending data is bounded: by
+//! [`HANDSHAKE_MAX`], and after the handshake by [`FRUITLESS_MAX`]. rustls counts changes of keys
+//! and empty records, too, but each of them ends its count of the other.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -19,6 +19,9 @@ use crate::host::{self, Conn};
 
 /// The most bytes that a client may send until the handshake ends.
 const HANDSHAKE_MAX: usize = 16 << 10;
+/// The most bytes that a client may send after the handshake without data in them: changes of keys,
+/// empty records, parts of a record (which has at most 16.3 KiB) or of a message of a handshake.
+const FRUITLESS_MAX: usize = 32 << 10;
 /// Answers are encrypted in pieces of at most this many bytes.
 const PIECE: usize = 64 << 10;
 
@@ -37,8 +40,9 @@ pub(crate) struct Encrypted {
     end_point: Option<Arc<[u8]>>,
     /// Whether the client must have named the protocol, because it has not asked before.
     is_direct: bool,
-    /// How many bytes the client has sent until the end of the handshake.
-    received: usize,
+    /// How many bytes the client has sent since its last data, or since the handshake began or
+    /// ended.
+    fruitless: usize,
     /// How many bytes are decrypted and not read yet.
     readable: usize,
     /// What is encrypted and not sent yet. It comes before everything else.
@@ -61,9 +65,9 @@ pub(crate) struct Encryption {
 }
 
 impl Stream {
-    /// What an encrypted stream keeps at most, in bytes: 16 KiB of input before and after it is
-    /// decrypted, a piece of an answer before and after it is encrypted, and its keys.
-    pub(crate) const ENCRYPTED: usize = 2 * (16 << 10) + 2 * PIECE + (8 << 10);
+    /// What an encrypted stream keeps at most, in bytes: input before it is decrypted, 16 KiB of
+    /// data, a piece of an answer before and after it is encrypted, and its keys.
+    pub(crate) const ENCRYPTED: usize = FRUITLESS_MAX + (16 << 10) + 2 * PIECE + (8 << 10);
 
     /// Begins a handshake, of which the client has sent `begun` already. With `is_direct` the
     /// client must name the protocol in it.
@@ -84,7 +88,7 @@ impl Stream {
             tls,
             end_point: accepted.end_point,
             is_direct,
-            received: 0,
+            fruitless: 0,
             readable: 0,
             unsent: Vec::new(),
             has_ended: false,
@@ -255,11 +259,14 @@ impl Encrypted {
         let received = read(&mut self.tls, conn)?;
         let tls = &mut self.tls;
         let shakes_hands = tls.is_handshaking();
+        self.fruitless += received;
+        if shakes_hands && self.fruitless > HANDSHAKE_MAX {
+            return Err(refused(conn, "the handshake is too long"));
+        }
+        if self.fruitless > FRUITLESS_MAX {
+            return Err(refused(conn, "the client sends much and no data"));
+        }
         let outcome = if shakes_hands {
-            self.received += received;
-            if self.received > HANDSHAKE_MAX {
-                return Err(refused(conn, "the handshake is too long"));
-            }
             // A signature takes about a millisecond, in which other workers run.
             host::go_preemptive("PREEMPTIVE_TLS", || tls.process_new_packets())
         } else {
@@ -271,11 +278,11 @@ impl Encrypted {
         sent?;
         self.readable = state.plaintext_bytes_to_read();
         self.has_ended = state.peer_has_closed();
-        if shakes_hands
-            && !self.tls.is_handshaking()
-            && self.is_direct
-            && self.tls.alpn_protocol() != Some(PROTOCOL)
-        {
+        let has_begun = shakes_hands && !self.tls.is_handshaking();
+        if has_begun || self.readable > 0 {
+            self.fruitless = 0;
+        }
+        if has_begun && self.is_direct && self.tls.alpn_protocol() != Some(PROTOCOL) {
             return Err(refused(conn, "the client began without naming the protocol (ALPN)"));
         }
         Ok(received)
