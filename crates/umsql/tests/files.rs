@@ -149,3 +149,34 @@ fn a_file_that_is_open_elsewhere_is_refused_with_what_to_do() {
     assert!(Server::open(Settings::new(dir.join("same"))).is_ok());
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+/// The files were written by an earlier development version (commit 2265ca8), whose process was
+/// killed: nearly everything is in the log.
+#[test]
+fn a_database_of_an_earlier_version_opens_with_all_that_was_committed() {
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/databases/2026-11-23.db");
+    for (fibers, files) in [(false, Files::Ums), (true, Files::Ums), (true, Files::Host)] {
+        let builder = Node::builder().schedulers(2).max_workers(64).stack_size(1 << 20);
+        // SAFETY: Contract: see the header.
+        let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
+        let server = TestServer::on(builder.build().unwrap(), |settings| {
+            settings.files = files;
+            std::fs::copy(&old, &settings.database).unwrap();
+            let log = old.with_extension("db-wal");
+            std::fs::copy(log, settings.database.with_file_name("db-wal")).unwrap();
+        });
+        let mut client = server.client();
+        assert_eq!(number(&mut client, "select count(*) from accounts"), 101);
+        assert_eq!(number(&mut client, "select count(*) from rich"), 34);
+        let row = client.query_one("select name, balance::text from accounts where id = 7", &[]);
+        let row = row.unwrap();
+        assert_eq!((row.get(0), row.get(1)), ("name 7", "10.5"));
+        // What was committed last before the end, and the trigger still fires.
+        let by_name = "select count(*) from accounts where name = 'in the log'";
+        assert_eq!(number(&mut client, by_name), 1);
+        client.execute("insert into accounts(id, name) values (1001, 'new')", &[]).unwrap();
+        assert_eq!(number(&mut client, "select count(*) from log"), 2);
+        let checked: String = client.query_one("pragma integrity_check", &[]).unwrap().get(0);
+        assert_eq!(checked, "ok");
+    }
+}
