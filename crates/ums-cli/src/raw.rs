@@ -41,11 +41,13 @@ pub fn keep_large_blocks_apart() {
     #[cfg(target_env = "gnu")]
     {
         const LARGE: i32 = 4 << 20;
+        const END: i32 = 3 << 20;
         // SAFETY: Plain Call.
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
-            // The end of a heap, which it would otherwise give back and take again in small pieces.
-            libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * LARGE);
+            // How much may be free at the end of a heap. A trim does not touch that, and there is a
+            // heap for each of several threads.
+            libc::mallopt(libc::M_TRIM_THRESHOLD, END);
         }
     }
 }
