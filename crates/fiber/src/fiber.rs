@@ -58,8 +58,6 @@ pub enum Resume {
 /// fn sync<T: Sync>() {}
 /// sync::<fiber::Fiber>();
 /// ```
-// In one cache line, which a switch among many fibers has to get.
-#[repr(align(64))]
 pub struct Fiber {
     inner: ManuallyDrop<Coroutine<(), usize, (), Stack>>,
     /// ThreadSanitizer's record of this fiber; leaked together with a leaked stack.
@@ -131,6 +129,8 @@ impl Fiber {
     where
         F: FnOnce(Suspender) + 'static,
     {
+        // In one cache line, because the header begins with one: a switch among many fibers has to
+        // get it.
         const { assert!(size_of::<Fiber>() <= FIBER_ROOM && align_of::<Fiber>() <= 64) };
         let at = ptr::with_exposed_provenance_mut::<Fiber>(stack.header());
         let fiber = Fiber::new(stack, name, f);

@@ -7,6 +7,7 @@
 //! requests and is not counted as a worker.
 
 use std::cell::Cell;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -132,18 +133,7 @@ impl Scheduler {
         let execution = match self.options.kind.create(self, core, id, waiter) {
             Ok(execution) => execution,
             Err(error) => {
-                waiter.give_back();
-                if core.create_again == 0 {
-                    self.warn(
-                        WarningKind::NoWorker,
-                        format_args!(
-                            "scheduler '{}' could not create a worker: {error}",
-                            self.name()
-                        ),
-                    );
-                }
-                core.create_again = clock::now() + CREATE_AGAIN_AFTER_NS;
-                add(&self.counters.failed_to_create_worker, 1);
+                self.could_not_create(core, waiter, &error);
                 return None;
             }
         };
@@ -155,6 +145,19 @@ impl Scheduler {
         add(&self.counters.reserve_workers, u64::from(reserve));
         self.roster.lock().insert(id, waiter);
         Some(id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn could_not_create(&self, core: &mut Core, waiter: &'static Waiter, error: &io::Error) {
+        waiter.give_back();
+        if core.create_again == 0 {
+            let name = self.name();
+            let text = format_args!("scheduler '{name}' could not create a worker: {error}");
+            self.warn(WarningKind::NoWorker, text);
+        }
+        core.create_again = clock::now() + CREATE_AGAIN_AFTER_NS;
+        add(&self.counters.failed_to_create_worker, 1);
     }
 
     /// The first step of a worker's own thread: pins the thread, and publishes its number and its
