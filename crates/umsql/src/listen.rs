@@ -171,7 +171,8 @@ impl Served {
                     let left = patience.login.saturating_sub(self.begun.elapsed());
                     patience.answer = patience.answer.into_iter().chain([left]).min();
                 }
-                let wire = &mut Wire { conn, server, patience, part: None };
+                let is_administrators = self.session.owners_only;
+                let wire = &mut Wire { conn, server, patience, is_administrators, part: None };
                 let flow = self.session.on_readable(wire);
                 // A part of a request does not end the time of being idle.
                 if self.session.has_worked() {
@@ -204,7 +205,8 @@ impl Served {
     ) {
         conn.timeout = Some(LAST_WORDS);
         let patience = Patience { answer: Some(LAST_WORDS), ..self.patience };
-        let wire = &mut Wire { conn, server: &self.server, patience, part: None };
+        let (server, is_administrators) = (&*self.server, self.session.owners_only);
+        let wire = &mut Wire { conn, server, patience, is_administrators, part: None };
         say(&mut self.session, wire);
     }
 }
@@ -227,6 +229,8 @@ struct Wire<'a, 'b> {
     conn: &'a mut Connection<'b>,
     server: &'a Server,
     patience: Patience,
+    /// Whether the connection is one of the administrator's port, which has workers of its own.
+    is_administrators: bool,
     /// When the client must have received the part of an answer that is being written; `None` while
     /// no part has had to wait.
     part: Option<Instant>,
@@ -256,7 +260,9 @@ impl Wire<'_, '_> {
         cancellable: bool,
     ) -> io::Result<usize> {
         let transfer = self.conn.timeout;
-        let _waiting = self.server.slow.wait_for(Arc::new(self.conn.outlook()));
+        // The administrator's worker is none of those that clients share.
+        let slow = (!self.is_administrators).then_some(&self.server.slow);
+        let _waiting = slow.map(|slow| slow.wait_for(Arc::new(self.conn.outlook())));
         self.part = self.part.or_else(|| Some(Instant::now() + self.patience.answer?));
         // A server that stops waits for no client.
         let closing = self.conn.is_closing();

@@ -155,12 +155,13 @@ impl Account {
         self.keep_reserved(now.next_multiple_of(PIECE) + PIECE);
     }
 
-    /// Moves the account, which was just taken, to this budget, with what covers its bytes: blocks
-    /// of its last use may not be free yet.
+    /// Moves the account, which was just taken, to this budget, with what covers its bytes. If
+    /// blocks of its last use become free meanwhile, nothing is reserved that they could give back.
     fn change_budget(&self, number: usize) {
-        let reserved = self.reserved.load(Relaxed);
+        let reserved = self.reserved.swap(0, Relaxed);
         let _ = Sum::of(number).take(reserved, true);
         Sum::of(self.budget.swap(number, Relaxed)).give_back(reserved);
+        self.reserved.fetch_add(reserved, Relaxed);
     }
 
     /// Ends the use of the account, which keeps only what covers its bytes.
@@ -402,6 +403,18 @@ impl Drop for Purse {
 pub(crate) fn present() -> u32 {
     let number = host::word().load(Relaxed) as u32;
     if (number as usize) < ACCOUNTS { number } else { 0 }
+}
+
+/// Runs `f`, which a worker runs outside its scheduler, for the worker's account.
+pub(crate) fn outside<R>(account: u32, f: impl FnOnce() -> R) -> R {
+    struct Before(u64);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            host::word().store(self.0, Relaxed);
+        }
+    }
+    let _before = Before(host::word().swap(u64::from(account), Relaxed));
+    f()
 }
 
 /// Counts that a temporary file of an account has grown. Returns false if it may not.

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use ums::Node;
@@ -82,6 +82,24 @@ fn sorts_and_temporary_tables_are_in_files_up_to_a_limit() {
         assert_eq!(code(client.batch_execute(&more)), "53100");
         assert_eq!(number(&mut client, "select count(*) from t"), 10_000);
         drop(client);
+    });
+}
+
+#[test]
+fn a_long_format_counts_and_is_made_outside_the_scheduler() {
+    in_kinds(|node| {
+        let server = TestServer::on(node, |settings| settings.limits.client = 14 << 20);
+        let mut client = server.client();
+        let outside = "select coalesce(sum(completed_waits), 0)::bigint
+            from ums_wait_stats where wait_type = 'PREEMPTIVE_TEXT'";
+        client.batch_execute("select printf('%-9d', 1)").unwrap();
+        assert_eq!(number(&mut client, outside), 0);
+        client.batch_execute("select length(printf('%9000d', 1))").unwrap();
+        assert_eq!(number(&mut client, outside), 1);
+        // SQLite has the text more than once. The copy that becomes the result is too much.
+        let long = "select length(printf('%4000000d', 1))";
+        assert_eq!(code(client.batch_execute(long)), "53200");
+        client.batch_execute("select length(printf('%3000000d', 1))").unwrap();
     });
 }
 
@@ -169,28 +187,28 @@ fn a_reader_loses_its_snapshot_before_the_log_grows_without_bound() {
     });
 }
 
+/// Returns a client that has asked for this many rows of 2 MB and does not read them.
+fn slow_reader(address: SocketAddr, rows: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(b"\0\0\0\x11\0\x03\0\0user\0me\0\0").unwrap();
+    // The beginning of the welcome.
+    stream.read_exact(&mut [0; 1]).unwrap();
+    let sql = format!(
+        "with recursive c(i) as (select 1 union all select i + 1 from c limit {rows})
+        select hex(zeroblob(1000000)) from c"
+    );
+    send_query(&mut stream, &sql);
+    stream
+}
+
 #[test]
 fn workers_stay_for_clients_that_read() {
     in_kinds(|node| {
         // A worker that waits for a client to read would wait forever.
         let patience = Patience { answer: None, transfer: None, ..Patience::default() };
         let server = TestServer::patient(node, patience, |_| ());
-        let query = "with recursive c(i) as (select 1 union all select i + 1 from c limit 1000)
-            select hex(zeroblob(1000000)) from c\0";
-        let mut message = b"Q".to_vec();
-        message.extend((query.len() as u32 + 4).to_be_bytes());
-        message.extend(query.as_bytes());
-        let slow: Vec<_> = (0..24)
-            .map(|_| {
-                let mut stream = TcpStream::connect(server.address).unwrap();
-                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-                stream.write_all(b"\0\0\0\x11\0\x03\0\0user\0me\0\0").unwrap();
-                // The beginning of the welcome; the rest is never read.
-                stream.read_exact(&mut [0; 1]).unwrap();
-                stream.write_all(&message).unwrap();
-                stream
-            })
-            .collect();
+        let slow: Vec<_> = (0..24).map(|_| slow_reader(server.address, 1000)).collect();
         let (config, (done, is_done)) = (server.config(), std::sync::mpsc::channel());
         let readers = std::thread::spawn(move || {
             for round in 0..20 {
@@ -204,6 +222,32 @@ fn workers_stay_for_clients_that_read() {
         drop(slow);
         readers.join().unwrap();
         assert_eq!(served, Ok(()), "a client that reads is not served");
+    });
+}
+
+#[test]
+fn the_administrator_is_none_of_the_clients_that_share_workers() {
+    in_kinds(|node| {
+        let patience = Patience { answer: None, transfer: None, ..Patience::default() };
+        let server = TestServer::patient(node, patience, |_| ());
+        let (address, _port) = server.administrate(patience);
+        let mut client = server.client();
+        let mut wait_until = |sql: &str| {
+            while number(&mut client, sql) == 0 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let mut administrator = slow_reader(address, 20);
+        wait_until(
+            "select count(*)::bigint from ums_waiting_tasks where wait_type = 'NETWORK_WRITE'",
+        );
+        // More than may be waited for, so some lose their connections.
+        let _slow: Vec<_> = (0..24).map(|_| slow_reader(server.address, 1000)).collect();
+        wait_until("select (count(*) <= 16)::bigint from ums_users");
+        administrator.write_all(b"X\0\0\0\x04").unwrap();
+        let mut all = Vec::new();
+        administrator.read_to_end(&mut all).unwrap();
+        assert!(all.ends_with(b"Z\0\0\0\x05I"), "the answer ends after {} bytes", all.len());
     });
 }
 

@@ -1,4 +1,4 @@
-//! `printf` and `format`, which SQLite computes outside the scheduler if a call has much to read: a
+//! `printf` and `format`, which SQLite computes outside the scheduler if a call may take long: a
 //! format of 16 MiB takes a second, in which SQLite looks at no cancellation.
 //!
 //! Each function has a connection of its own, with nothing but SQLite's functions, in which the
@@ -12,10 +12,10 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Error, OpenFlags, Result};
 
 use super::scalar::deterministic;
-use super::steps::look;
-use crate::host;
+use super::steps::{look, room};
+use crate::{host, memory};
 
-/// Calls with at most this many bytes of arguments are computed at once: in about a millisecond.
+/// Calls with at most this much [`work`] are computed at once: in about a millisecond.
 const AT_ONCE: usize = 8 << 10;
 
 /// Registers the functions with `connection`. No result has more than `max` bytes.
@@ -46,22 +46,39 @@ fn plain(max: usize) -> Result<Connection> {
 fn call(plain: Connection, name: &str, context: &Context<'_>) -> (Connection, Result<Value>) {
     let arguments: Vec<ValueRef<'_>> =
         (0..context.len()).map(|index| context.get_raw(index)).collect();
-    let len: usize = arguments.iter().map(|value| bytes_of(*value)).sum();
-    if len <= AT_ONCE {
+    if work(&arguments) <= AT_ONCE {
         let result = compute(&plain, name, &arguments);
         return (plain, result);
     }
     if let Err(cancelled) = look() {
         return (plain, Err(cancelled));
     }
+    let account = memory::present();
     let done = host::go_preemptive("PREEMPTIVE_TEXT", move || {
-        let result = compute(&plain, name, &arguments);
+        let result = memory::outside(account, || compute(&plain, name, &arguments));
         (plain, result)
     });
     match look() {
         Ok(()) => done,
         Err(cancelled) => (done.0, Err(cancelled)),
     }
+}
+
+/// Returns how many bytes a call reads, and writes to reach a width or a precision. Each number in
+/// the format may be one; `*` takes one from the arguments, and may stand for any number.
+fn work(arguments: &[ValueRef<'_>]) -> usize {
+    let read = arguments.iter().map(|value| bytes_of(*value)).sum();
+    let Some(ValueRef::Text(format) | ValueRef::Blob(format)) = arguments.first() else {
+        return read;
+    };
+    if read > AT_ONCE || format.contains(&b'*') {
+        return usize::MAX;
+    }
+    let add = |number: usize, digit: &u8| {
+        number.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
+    };
+    let numbers = format.split(|byte| !byte.is_ascii_digit());
+    numbers.map(|digits| digits.iter().fold(0, add)).fold(read, usize::saturating_add)
 }
 
 fn bytes_of(value: ValueRef<'_>) -> usize {
@@ -87,7 +104,10 @@ fn compute(plain: &Connection, name: &str, arguments: &[ValueRef<'_>]) -> Result
     Ok(match row.get_ref(0)? {
         ValueRef::Null => Value::Null,
         // A precision may cut a character.
-        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Text(bytes) => {
+            let _room = room(bytes.len())?;
+            Value::Text(String::from_utf8_lossy(bytes).into_owned())
+        }
         other => other.try_into()?,
     })
 }
@@ -106,6 +126,7 @@ mod tests {
             "null",
             "",
             "x'2564', 12",
+            "'%*d|%.*f', 9, 1, 3, 2.5",
             &long,
         ];
         let (plain, ours) = [(); 2].map(|()| Connection::open_in_memory().unwrap()).into();
@@ -120,5 +141,15 @@ mod tests {
         let too_long = "SELECT printf('%2000000d', 1)";
         let error = ours.query_row(too_long, [], |_| Ok(())).unwrap_err();
         assert_eq!(crate::error::SqlError::from(error).code, "54000");
+    }
+
+    #[test]
+    fn what_a_width_writes_is_work() {
+        let of = |format: &str| work(&[ValueRef::Text(format.as_bytes()), ValueRef::Integer(1)]);
+        assert_eq!((of("%d"), of("%20d, %-30.5f")), (2, 13 + 55));
+        for format in ["%16000000d", "%.9000f", "%*d", "%99999999999999999999999d"] {
+            assert!(of(format) > AT_ONCE, "{format}");
+        }
+        assert_eq!(work(&[ValueRef::Integer(99_999)]), 0, "a format without a conversion");
     }
 }

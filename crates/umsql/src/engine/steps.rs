@@ -1,15 +1,22 @@
 //! How a function of SQL that may take long lets others run, and notices that its statement was
 //! cancelled.
 
-use rusqlite::{Error, Result};
+use rusqlite::{Error, Result, ffi};
 
 use crate::error::CANCELLED;
 use crate::host;
+use crate::memory::Room;
 
 /// How many steps a function makes between two looks at the quantum: about a millisecond.
 pub(super) const STEPS: u32 = 100_000;
 /// Up to this many bytes a text is examined at once: in about a millisecond.
 const BYTES_AT_ONCE: usize = 256 << 10;
+
+/// Counts a result in the statement's memory until SQLite has its own copy.
+pub(super) fn room(bytes: usize) -> Result<Room> {
+    let none = || Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_NOMEM), None);
+    Room::take(bytes).ok_or_else(none)
+}
 
 /// Returns an error of a function, with this text.
 pub(super) fn failed(message: &str) -> Error {

@@ -19,9 +19,8 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result, ffi};
 
 use super::scalar::deterministic;
-use super::steps::{STEPS, Steps, failed, look, outside_if_long};
+use super::steps::{STEPS, Steps, failed, look, outside_if_long, room};
 use crate::host;
-use crate::memory::Room;
 use crate::wire::types;
 
 /// The longest pattern of LIKE and GLOB, in bytes.
@@ -69,12 +68,6 @@ fn bytes<'a>(value: ValueRef<'a>) -> Result<Option<Cow<'a, [u8]>>> {
         ValueRef::Real(real) => Ok(Some(Cow::Owned(real_text(real).into_bytes()))),
         number => Ok(Some(Cow::Owned(types::to_text(number).into_bytes()))),
     }
-}
-
-/// Counts a result in the statement's memory until SQLite has its own copy.
-fn room(bytes: usize) -> Result<Room> {
-    let none = || Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_NOMEM), None);
-    Room::take(bytes).ok_or_else(none)
 }
 
 /// Spells a number as SQLite does: 1.0, 1.0e+17, Inf. It has 15 digits if they say the number

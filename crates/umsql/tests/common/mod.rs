@@ -65,6 +65,17 @@ impl TestServer {
 }
 
 impl TestServer {
+    /// Serves an administrator's port, too, until the result is dropped.
+    pub fn administrate(&self, patience: Patience) -> (SocketAddr, ums::serve::Server) {
+        let (node, engine) = (self.node.as_ref().unwrap(), self.engine.clone().unwrap());
+        let hidden = ums::node::HiddenOptions { max_workers: Some(2), ..Default::default() };
+        let on = Some(node.hidden("DAC", hidden).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let options = ServeOptions { on, ..Default::default() };
+        (address, listen::serve(node, listener, options, engine, patience).unwrap())
+    }
+
     /// Stops the server, as a signal would.
     pub fn stop(&mut self) {
         if let Some(server) = self.server.take() {
