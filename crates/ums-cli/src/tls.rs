@@ -30,7 +30,8 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Refuse clients on the ports that do not use TLS.
+    /// Refuse clients on the ports that do not use TLS. Requests to cancel a statement are taken
+    /// without it.
     #[arg(long, requires = "tls_cert")]
     tls_only: bool,
 }

@@ -35,7 +35,7 @@ pub struct Settings {
     pub local_users: Vec<u32>,
     /// The certificate for clients on a port that ask for TLS. `None`: there is no TLS.
     pub tls: Option<Arc<Tls>>,
-    /// Whether clients on a port must use TLS.
+    /// Whether clients on a port must use TLS. A CancelRequest is taken without it.
     pub tls_only: bool,
     /// The longest message a logged-in client may send, in bytes.
     pub max_message: usize,

@@ -14,7 +14,8 @@ const PSS: &str = "1.2.840.113549.1.1.10";
 /// ECDSA with SHA-1, and with the hashes of the SHA-2 family (RFC 5758).
 const ECDSA_SHA1: &str = "1.2.840.10045.4.1";
 const ECDSA: &str = "1.2.840.10045.4.3";
-/// The hashes of the SHA-2 family (RFC 5754), as parameters of RSA-PSS.
+/// SHA-1, and the hashes of the SHA-2 family (RFC 5754), as parameters of RSA-PSS.
+const SHA1: &str = "1.3.14.3.2.26";
 const SHA2: &str = "2.16.840.1.101.3.4.2";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,7 @@ fn hash_of_pss(parameters: AnyRef<'_>) -> der::Result<Option<Hash>> {
 }
 
 fn hash_of(id: &str) -> Option<Hash> {
-    if id == ECDSA_SHA1 {
+    if id == ECDSA_SHA1 || id == SHA1 {
         return Some(Hash::Sha256);
     }
     match id.rsplit_once('.')? {
@@ -111,11 +112,14 @@ mod tests {
             assert_eq!(hash_of(id), Some(hash), "{id}");
         }
         assert_eq!(hash_of("1.2.840.113549.1.1.1"), None);
-        // RSA-PSS with SHA-384, and without a parameter.
+        // RSA-PSS with SHA-384, with SHA-1 (openssl writes it if it is asked for), and without a
+        // parameter.
         let parameters =
             b"\x30\x11\xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x02\x05\0";
         let hash = |der: &[u8]| hash_of_pss(AnyRef::from_der(der).unwrap()).unwrap();
         assert_eq!(hash(parameters), Some(Hash::Sha384));
+        let parameters = b"\x30\x0d\xa0\x0b\x30\x09\x06\x05\x2b\x0e\x03\x02\x1a\x05\0";
+        assert_eq!(hash(parameters), Some(Hash::Sha256));
         assert_eq!(hash(b"\x30\0"), Some(Hash::Sha256));
     }
 }

@@ -183,7 +183,7 @@ impl Stream {
         match self {
             Stream::Plain => bytes,
             Stream::Encrypted(stream) => match stream.seal(&bytes) {
-                Ok(()) => std::mem::take(&mut stream.unsent),
+                Ok(_) => std::mem::take(&mut stream.unsent),
                 Err(_) => Vec::new(),
             },
         }
@@ -297,7 +297,9 @@ impl Encrypted {
         while self.unsent.is_empty()
             && let Some(piece) = pieces.next()
         {
-            self.seal(piece)?;
+            if !self.seal(piece)? {
+                return Err(refused(conn, "the keys have encrypted as much as they may"));
+            }
             sealed += piece.len();
             self.send_sealed(conn, write)?;
             host::yield_if_due();
@@ -305,12 +307,17 @@ impl Encrypted {
         Ok(sealed)
     }
 
-    fn seal(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Encrypts `bytes`. Returns false if the keys may encrypt no more: those of TLS 1.2 cannot be
+    /// changed, and rustls says that the stream ends and drops what follows.
+    fn seal(&mut self, bytes: &[u8]) -> io::Result<bool> {
         if self.tls.is_handshaking() || self.has_failed {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        let before = self.unsent.len();
         io::Write::write_all(&mut self.tls.writer(), bytes)?;
-        self.take_sealed()
+        self.take_sealed()?;
+        // A record is longer than its data.
+        Ok(self.unsent.len() - before > bytes.len())
     }
 
     /// Takes what rustls has encrypted.
@@ -346,4 +353,104 @@ impl Encrypted {
 fn refused(conn: &dyn Conn, why: impl fmt::Display) -> io::Error {
     conn.warn(format_args!("TLS failed: {why}"));
     io::ErrorKind::InvalidData.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::crypto::ring::{self, cipher_suite};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+    use rustls::{SupportedCipherSuite, Tls12CipherSuite};
+    use rustls_pki_types::PrivateKeyDer;
+
+    /// What one side sends and the other has not read yet.
+    #[derive(Default)]
+    struct Both {
+        input: Vec<u8>,
+        output: Vec<u8>,
+    }
+
+    impl Conn for Both {
+        fn user(&self) -> u64 {
+            1
+        }
+
+        fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            let read = (&self.input[..]).read(buf)?;
+            self.input.drain(..read);
+            if read == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(read) }
+        }
+
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            self.try_read(buf)
+        }
+
+        fn resume(&self) -> Box<dyn FnOnce() + Send> {
+            Box::new(|| ())
+        }
+
+        fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.output.extend(bytes);
+            Ok(())
+        }
+    }
+
+    /// Returns the two ends of a stream in TLS 1.2, whose keys encrypt this many records.
+    fn ends(records: u64) -> (Stream, ClientConnection, Both) {
+        let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+        let SupportedCipherSuite::Tls12(suite) = suite else { panic!("a suite of TLS 1.2") };
+        let common = rustls::CipherSuiteCommon {
+            confidentiality_limit: records,
+            suite: suite.common.suite,
+            hash_provider: suite.common.hash_provider,
+        };
+        let suite = Tls12CipherSuite {
+            common,
+            prf_provider: suite.prf_provider,
+            kx: suite.kx,
+            sign: suite.sign,
+            aead_alg: suite.aead_alg,
+        };
+        let suite = SupportedCipherSuite::Tls12(Box::leak(Box::new(suite)));
+        let provider = rustls::crypto::CryptoProvider {
+            cipher_suites: vec![suite],
+            ..ring::default_provider()
+        };
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&[&rustls::version::TLS12])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let name = "localhost".try_into().unwrap();
+        let client = ClientConnection::new(Arc::new(client), name).unwrap();
+        let (mut stream, mut conn) = (Stream::Plain, Both::default());
+        let accepted = Accepted { config: Arc::new(config), end_point: None };
+        stream.encrypt(&mut conn, accepted, false, &[]).unwrap();
+        (stream, client, conn)
+    }
+
+    #[test]
+    fn a_stream_whose_keys_are_used_up_ends_and_is_not_silent() {
+        let (mut stream, mut client, mut conn) = ends(10);
+        while client.wants_write() {
+            client.write_tls(&mut conn.input).unwrap();
+            stream.try_read(&mut conn, &mut [0]).unwrap_err();
+            client.read_tls(&mut &std::mem::take(&mut conn.output)[..]).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        assert!(!client.is_handshaking());
+        let sent = (0..20).position(|_| stream.write_all(&mut conn, &[7; 100]).is_err());
+        let sent = sent.expect("an error");
+        stream.end(&mut conn);
+        client.read_tls(&mut &conn.output[..]).unwrap();
+        let state = client.process_new_packets().unwrap();
+        assert_eq!(state.plaintext_bytes_to_read(), 100 * sent, "what was sent has arrived");
+        assert!(state.peer_has_closed());
+    }
 }
