@@ -239,8 +239,8 @@ impl<S> Workers<S> {
     }
 
     /// Adds a worker with the number that [`Workers::next_id`] has returned.
-    // Not inlined: the copy of the worker would be in the frame of the caller, which has the deepest
-    // calls that a worker makes for its scheduler.
+    // Not inlined: the copy of the worker would be in the frame of the caller, which has the
+    // deepest calls that a worker makes for its scheduler.
     #[inline(never)]
     pub fn add(&mut self, waiter: &'static Waiter, execution: S, now: u64) -> WorkerId {
         let worker = Worker::new(waiter, Some(execution), now);
