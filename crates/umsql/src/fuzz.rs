@@ -14,7 +14,6 @@
 //! The module exists only in tests and with the feature `fuzz`.
 
 mod login;
-#[cfg(test)]
 pub(crate) mod records;
 
 use std::collections::VecDeque;

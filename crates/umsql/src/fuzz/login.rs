@@ -3,15 +3,15 @@
 //! Whatever it is, the server logs nobody in, answers in whole messages or records, and reports no
 //! internal error. The first byte says what the others are: messages of SCRAM, the input of a
 //! connection, or the input of one that is encrypted already, with one byte of its handshake
-//! changed perhaps. Handshakes have random keys, so the last of these is not repeatable in each
-//! byte.
+//! changed perhaps, or in records that no library makes. Handshakes have random keys, so the last
+//! two of these are not repeatable in each byte.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
 
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::{Client, answers};
+use super::{Client, answers, records};
 use crate::accounts::{Accounts, Role};
 use crate::auth::{Binding, Login, Verifier};
 use crate::server::{Server, Settings};
@@ -24,6 +24,7 @@ const SSL_REQUEST: &[u8] = b"\0\0\0\x08\x04\xd2\x16\x2f";
 struct Both {
     server: Arc<Server>,
     client: Arc<ClientConfig>,
+    roots: RootCertStore,
 }
 
 static BOTH: LazyLock<Both> = LazyLock::new(|| {
@@ -38,9 +39,10 @@ static BOTH: LazyLock<Both> = LazyLock::new(|| {
     settings.tls = Some(Arc::new(Tls::new(pem.as_bytes(), key.as_bytes()).expect("a pair")));
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).expect("a root");
-    let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let client = ClientConfig::builder().with_root_certificates(roots.clone());
+    let client = Arc::new(client.with_no_client_auth());
     let server = Server::open(settings).expect("a server");
-    Both { server, client: Arc::new(client) }
+    Both { server, client, roots }
 });
 
 static VERIFIER: LazyLock<Verifier> = LazyLock::new(|| Verifier::new("secret"));
@@ -51,7 +53,8 @@ pub fn login(bytes: &[u8]) {
     match how % 3 {
         0 => scram(how / 3, bytes),
         1 => plain(bytes, usize::from(how / 3).max(1)),
-        _ => encrypted(bytes),
+        _ if how / 3 % 2 == 0 => encrypted(bytes),
+        _ => in_odd_records(bytes),
     }
 }
 
@@ -158,4 +161,24 @@ fn encrypted(bytes: &[u8]) {
         let _ = std::io::Read::read_to_end(&mut tls.reader(), &mut messages);
     }
     answers(&messages);
+}
+
+/// Each byte says what comes next: a change of keys, an empty record, or as many of the following
+/// bytes in a record of data or of a handshake.
+fn in_odd_records(mut bytes: &[u8]) {
+    let mut talk = Talk::begin(usize::MAX);
+    assert_eq!(talk.send(SSL_REQUEST), (b"S".to_vec(), true));
+    let mut records = records::handshake(BOTH.roots.clone(), |bytes| talk.send(bytes).0);
+    let mut out = Vec::new();
+    while let Some((&what, rest)) = bytes.split_first() {
+        let (now, later) = rest.split_at(rest.len().min(usize::from(what / 4)));
+        bytes = if what % 4 < 2 { rest } else { later };
+        out.extend(match what % 4 {
+            0 => records.change_keys(),
+            1 => records.data(b""),
+            2 => records.handshake(now),
+            _ => records.data(now),
+        });
+    }
+    check_records(&talk.send(&out).0);
 }
