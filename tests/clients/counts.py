@@ -40,7 +40,7 @@ from pathlib import Path
 
 os.environ.setdefault("PATIENCE", "30")
 from owned import Server, free_ports
-from steps import RAX, RIP, walk
+from steps import RAX, RIP, time_reader, walk
 from wire import SYNC, Conn, bind, execute, parse
 
 BASELINE = Path(__file__).with_name("counts.txt")
@@ -52,11 +52,11 @@ SHOW = bool(os.environ.get("SHOW"))
 
 PREFIXES = {0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3}
 STRING = {0x6C, 0x6D, 0x6E, 0x6F, 0xA4, 0xA5, 0xA6, 0xA7, 0xAA, 0xAB, 0xAC, 0xAD, 0xAE, 0xAF}
-LOCKED, SYSCALL, REPEATED, TIME, VDSO = 1, 2, 4, 8, 16
+LOCKED, SYSCALL, REPEATED, VDSO = 1, 2, 4, 8
 
 
 def decode(code):
-    """Returns what an instruction is, of LOCKED, SYSCALL, REPEATED and TIME."""
+    """Returns what an instruction is, of LOCKED, SYSCALL and REPEATED."""
     at = 0
     while code[at] in PREFIXES:
         at += 1
@@ -68,8 +68,6 @@ def decode(code):
         found |= LOCKED
     if opcode == 0x0F and following == 0x05:
         found |= SYSCALL
-    if opcode == 0x0F and following == 0x31:
-        found |= TIME
     if opcode in STRING and prefixes & {0xF2, 0xF3}:
         found |= REPEATED
     return found
@@ -88,7 +86,6 @@ def test_decode():
         ("90", 0),  # nop, which is xchg eax, eax
         ("f390", 0),  # pause
         ("0f05", SYSCALL),
-        ("0f31", TIME),  # rdtsc
         ("0fb10f", 0),  # cmpxchg without lock
         ("f348ab", REPEATED),  # rep stosq
         ("f3a4", REPEATED),  # rep movsb
@@ -121,8 +118,8 @@ class Counter:
         with contextlib.ExitStack() as stack:
             memory = stack.enter_context(open(f"/proc/{self.pid}/mem", "rb", buffering=0))
             calls = lambda registers: client is not None and self.what_is(memory, registers[RIP]) & SYSCALL
-            times = lambda registers: steps_are_time and self.what_is(memory, registers[RIP]) & (TIME | VDSO) == TIME
-            walked = stack.enter_context(contextlib.closing(walk(self.thread, may_sleep=calls, reads_time=times)))
+            times = {"reads_time": time_reader(self.pid)} if steps_are_time else {}
+            walked = stack.enter_context(contextlib.closing(walk(self.thread, may_sleep=calls, **times)))
             counts, last, in_vdso = [0, 0, 0], None, set()
             for registers in walked:
                 at = mark if registers is None else registers[RIP]

@@ -41,6 +41,21 @@ def is_asleep(thread):
     return Path(f"/proc/{thread}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
 
 
+def time_reader(pid):
+    """Returns a function that says whether a thread of this process is about to read the time counter (rdtsc)."""
+    memory = open(f"/proc/{pid}/mem", "rb", buffering=0)
+    known = {}
+
+    def reads_time(registers):
+        at = registers[RIP]
+        if at not in known:
+            memory.seek(at)
+            known[at] = memory.read(2) == b"\x0f\x31"
+        return known[at]
+
+    return reads_time
+
+
 def walk(thread, may_sleep=lambda registers: False, reads_time=lambda registers: False):
     """Single-steps a thread: yields its registers before each instruction, until the caller stops.
 

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from steps import RIP, walk
+from steps import RIP, time_reader, walk
 
 STEPS = int(os.environ.get("STEPS", "40000"))
 KINDS = ["fiber", "context"]
@@ -33,7 +33,7 @@ def instructions(kind, events):
     bench = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         time.sleep(1)
-        with contextlib.closing(walk(busiest(bench.pid))) as walked:
+        with contextlib.closing(walk(busiest(bench.pid), reads_time=time_reader(bench.pid))) as walked:
             met = collections.Counter(registers[RIP] for registers in itertools.islice(walked, STEPS))
     finally:
         bench.kill()
