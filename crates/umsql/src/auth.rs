@@ -6,7 +6,7 @@
 //! fast hashes.
 //!
 //! With SCRAM-SHA-256-PLUS both sides also sign which certificate the encrypted connection has (the
-//! channel binding `tls-server-end-point`), so a login cannot be relayed by somebody in between.
+//! channel binding `tls-server-end-point`), so an attacker between them cannot relay a login.
 //!
 //! Authorization identities are not supported. Which account logs in is not known
 //! here: PostgreSQL's clients leave the name in their SCRAM message empty.

@@ -27,7 +27,7 @@ impl Session {
             self.out.bytes.push(b'N');
             return Ok(true);
         }
-        // Somebody on the way could have put these bytes before those that are encrypted.
+        // An attacker between client and server may have inserted these bytes.
         if self.consumed < self.input.len() {
             return Err(SqlError::fatal("08P01", "received unencrypted data after SSL request")
                 .hint("This is an error of the client's, or an attack from the network between."));

@@ -1,7 +1,7 @@
 //! The start of a connection as a function of bytes: what a client sends before it has logged in.
 //!
-//! Whatever it is, the server logs nobody in, answers in whole messages or records, and reports no
-//! internal error. The first byte says what the others are: messages of SCRAM, the input of a
+//! For all bytes, the server refuses the login, answers in whole messages or records, and reports
+//! no internal error. The first byte says what the others are: messages of SCRAM, the input of a
 //! connection, or the input of one that is encrypted already, with one byte of its handshake
 //! changed perhaps, or in records that no library makes. Handshakes have random keys, so the last
 //! two of these are not repeatable in each byte.
