@@ -113,7 +113,7 @@ impl Access {
 }
 
 /// Returns `text` as one word of a shell's command.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
     match text.chars().all(plain) && !text.is_empty() {
         true => text.to_owned(),

@@ -10,6 +10,7 @@ mod bench;
 mod demo;
 mod export;
 mod limits;
+mod modes;
 mod probe;
 mod serve;
 mod stacks;

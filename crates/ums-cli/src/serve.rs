@@ -20,6 +20,7 @@ use umsql::listen::{self, Patience};
 
 use crate::access::{AccessArgs, Fallible, own_user};
 use crate::limits::LimitArgs;
+use crate::modes::warn_of_open_modes;
 use crate::raw::{keep_large_blocks_apart, trim_heaps, workers_of};
 use crate::times::Times;
 use crate::tls::TlsArgs;
@@ -223,6 +224,7 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     let server = umsql::Server::open(settings)
         .map_err(|error| format!("cannot open the database {}: {error}", database.display()))?;
     let patience = Patience { answer: args.limits.answer(), ..args.times.patience() };
+    warn_of_open_modes(&database);
 
     let listener = listen_on(args.listen)?;
     let options = || ServeOptions { max_new: args.max_new, ..ServeOptions::default() };

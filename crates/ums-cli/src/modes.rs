@@ -1,0 +1,79 @@
+//! The modes of a database that existed before the server started: a warning if other users can
+//! read it. Older versions made files that they could.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::access::{own_user, quoted};
+
+/// What the group and others may do with a file: read or write.
+const OPEN: u32 = 0o066;
+/// The bit of a folder in which nobody can remove what belongs to others, such as /tmp.
+const STICKY: u32 = 0o1000;
+
+/// Warns on stderr if other users can read or write the database, its log or its folder, and prints
+/// the command that corrects it.
+pub fn warn_of_open_modes(database: &Path) {
+    if let Some(command) = correction(database) {
+        eprintln!(
+            "ums: WARNING: other users of this computer can read or write files of the database: \
+             {command}"
+        );
+    }
+}
+
+/// Returns the command that keeps other users out; `None` if they are already. A folder that many
+/// users share, or that belongs to another one, stays as it is.
+fn correction(database: &Path) -> Option<String> {
+    let beside = |suffix: &str| {
+        let mut name = database.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let mut paths = ["", "-wal", "-shm"].map(beside).to_vec();
+    if let Ok(whole) = std::path::absolute(database) {
+        paths.extend(whole.parent().map(Path::to_owned));
+    }
+    paths.retain(|path| {
+        path.metadata().is_ok_and(|seen| {
+            let is_shared =
+                seen.is_dir() && (seen.mode() & STICKY != 0 || seen.uid() != own_user());
+            seen.mode() & OPEN != 0 && !is_shared
+        })
+    });
+    let words: Vec<_> = paths.iter().map(|path| quoted(&path.to_string_lossy())).collect();
+    (!words.is_empty()).then(|| format!("chmod go-rwx {}", words.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_others_can_read_is_named_with_the_command_that_corrects_it() {
+        let dir = std::env::temp_dir().join(format!("ums-modes-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let set = |path: &Path, mode| set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let (db, wal) = (dir.join("my db"), dir.join("my db-wal"));
+        set(&dir, 0o700);
+        assert_eq!(correction(&db), None, "there is no file yet");
+        for path in [&db, &wal] {
+            std::fs::write(path, "").unwrap();
+            set(path, 0o600);
+        }
+        assert_eq!(correction(&db), None);
+        set(&wal, 0o644);
+        let wal_only = format!("chmod go-rwx '{}'", wal.display());
+        assert_eq!(correction(&db), Some(wal_only));
+        set(&db, 0o640);
+        set(&wal, 0o600);
+        set(&dir, 0o755);
+        let both = format!("chmod go-rwx '{}' {}", db.display(), dir.display());
+        assert_eq!(correction(&db), Some(both));
+        set(&dir, 0o1777);
+        assert_eq!(correction(&db), Some(format!("chmod go-rwx '{}'", db.display())));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
