@@ -307,7 +307,8 @@ fn serve_admin(
     let ready = HiddenOptions { max_workers: Some(3), ready: 3, ..Default::default() };
     let on = Some(node.hidden("admin", ready)?);
     // Clients that do not log in take no place of the administrator.
-    let options = ServeOptions { on, max_connections: 1, max_new: ADMIN_NEW_MAX };
+    let options =
+        ServeOptions { on, max_connections: 1, max_new: ADMIN_NEW_MAX, ..Default::default() };
     Ok(listen::serve(node, listen_on(address)?, options, server.clone(), patience)?)
 }
 

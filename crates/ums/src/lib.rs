@@ -108,8 +108,8 @@ pub mod user {
 /// each.
 pub mod serve {
     pub use crate::node::serve::{
-        Connection, Listener, Next, Outlook, Peer, Resumer, ServeOptions, Server, ServerCounters,
-        Session, Why,
+        Connection, KeptMemory, Listener, MemoryRefused, Next, Outlook, Peer, Resumer,
+        ServeOptions, Server, ServerCounters, Session, Why,
     };
 }
 

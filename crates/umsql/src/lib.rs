@@ -37,7 +37,6 @@ mod keys;
 mod plan;
 mod portal;
 mod server;
-mod slow;
 mod timeouts;
 
 mod copy;

@@ -57,12 +57,16 @@ impl Default for Patience {
 /// Serves `server` on `listener` with workers of `node`. A listener with a hidden scheduler
 /// (`options.on`) is one for administrators, on which only owners may log in.
 ///
+/// `patience` replaces the limits of time in `options`. If no workers are reserved there for clients
+/// that read, an eighth of a scheduler's workers are, and two if it has as many; none of them on an
+/// administrator's listener.
+///
 /// # Errors
 /// Those of [`Node::serve`]; and an error if the system refuses a thread.
 pub fn serve(
     node: &Node,
     listener: impl Into<Listener>,
-    options: ServeOptions,
+    mut options: ServeOptions,
     server: Arc<Server>,
     patience: Patience,
 ) -> io::Result<ums::serve::Server> {
@@ -74,13 +78,16 @@ pub fn serve(
     let its_node = node.clone();
     let cancel = move |user| its_node.cancel(user);
     server.clock.start(&server.keys, patience.client_check, cancel)?;
-    if !owners_only {
-        server.slow.leave_workers(share);
+    if !owners_only && options.reserved_workers == 0 {
+        options.reserved_workers = (share / 8).max(2);
     }
+    options.login_limit = Some(patience.login).filter(|limit| !limit.is_zero());
+    options.write_limit = patience.answer;
     node.serve(listener, options, move |user, _peer| {
-        let (session, now) = (server.session(user.id()), Instant::now());
+        let session = server.session(user.id());
         let session = if owners_only { session.only_for_owners() } else { session };
-        Box::new(Served { session, patience, server: server.clone(), begun: now, idle: None })
+        let server = server.clone();
+        Box::new(Served { session, patience, server, failed: None, idle: None })
     })
 }
 
@@ -88,28 +95,13 @@ struct Served {
     session: Session,
     server: Arc<Server>,
     patience: Patience,
-    /// When the connection was made. After a failed login: when that was.
-    begun: Instant,
+    /// When the login failed.
+    failed: Option<Instant>,
     /// When the session became idle; `None` before the login, and while nothing limits that time.
     idle: Option<Instant>,
 }
 
 impl Served {
-    /// Returns what the session of a client that has not logged in waits for. All the time until
-    /// the login has one limit, however many requests it takes.
-    fn before_login(&self) -> Next {
-        let failed = self.session.has_failed();
-        let limit = if failed { self.patience.refusal } else { self.patience.login };
-        let left = limit.saturating_sub(self.begun.elapsed());
-        if limit.is_zero() && !failed {
-            Next::Wait
-        } else if left.is_zero() && !failed {
-            Next::Close
-        } else {
-            Next::WaitAtMost(left)
-        }
-    }
-
     /// Returns what an idle session waits for, or closes it if it has been idle for too long.
     fn idle(&mut self, conn: &mut Connection<'_>) -> Next {
         if !self.session.is_limited_when_idle() {
@@ -133,8 +125,8 @@ impl Served {
             "login as {:?} failed: wrong password",
             self.session.claimed_user()
         ));
-        self.begun = Instant::now();
-        self.before_login()
+        self.failed = Some(Instant::now());
+        Next::WaitAtMost(self.patience.refusal)
     }
 
     /// Carries out a request of a client whose login has failed: ignores what it sends, until the
@@ -144,8 +136,9 @@ impl Served {
         if conn.try_read(&mut ignored).is_ok_and(|read| read == 0) {
             return Next::Close;
         }
-        if self.begun.elapsed() < self.patience.refusal {
-            return self.before_login();
+        let since = self.failed.map_or(Duration::MAX, |failed| failed.elapsed());
+        if since < self.patience.refusal {
+            return Next::WaitAtMost(self.patience.refusal - since);
         }
         self.say_last(conn, |session, wire| session.refuse(wire));
         Next::Close
@@ -165,15 +158,8 @@ impl Served {
                 self.server.clock.notice();
                 let idle = self.idle.map_or(Duration::ZERO, |since| since.elapsed());
                 self.session.add_idle(idle);
-                let (server, mut patience) = (&*self.server, self.patience);
-                if !self.session.is_logged_in() && !patience.login.is_zero() {
-                    // A handshake may have to be sent to a client that does not read.
-                    let left = patience.login.saturating_sub(self.begun.elapsed());
-                    patience.answer = patience.answer.into_iter().chain([left]).min();
-                }
-                let is_administrators = self.session.owners_only;
-                let wire = &mut Wire { conn, server, patience, is_administrators, part: None };
-                let flow = self.session.on_readable(wire);
+                conn.begin_part();
+                let flow = self.session.on_readable(&mut Wire { conn });
                 // A part of a request does not end the time of being idle.
                 if self.session.has_worked() {
                     self.idle = None;
@@ -193,7 +179,8 @@ impl Served {
             Flow::Later => Next::Park,
             Flow::Refuse => self.log_failure(conn),
             Flow::Idle if self.session.is_logged_in() => self.idle(conn),
-            Flow::Idle => self.before_login(),
+            // The connection has a limit of time for the login.
+            Flow::Idle => Next::Wait,
         }
     }
 
@@ -203,11 +190,9 @@ impl Served {
         conn: &mut Connection<'_>,
         say: impl FnOnce(&mut Session, &mut Wire<'_, '_>),
     ) {
-        conn.timeout = Some(LAST_WORDS);
-        let patience = Patience { answer: Some(LAST_WORDS), ..self.patience };
-        let (server, is_administrators) = (&*self.server, self.session.owners_only);
-        let wire = &mut Wire { conn, server, patience, is_administrators, part: None };
-        say(&mut self.session, wire);
+        (conn.timeout, conn.write_limit) = (Some(LAST_WORDS), Some(LAST_WORDS));
+        conn.begin_part();
+        say(&mut self.session, &mut Wire { conn });
     }
 }
 
@@ -227,60 +212,6 @@ impl ums::serve::Session for Served {
 
 struct Wire<'a, 'b> {
     conn: &'a mut Connection<'b>,
-    server: &'a Server,
-    patience: Patience,
-    /// Whether the connection is one of the administrator's port, which has workers of its own.
-    is_administrators: bool,
-    /// When the client must have received the part of an answer that is being written; `None` while
-    /// no part has had to wait.
-    part: Option<Instant>,
-}
-
-impl Wire<'_, '_> {
-    /// Writes `bytes`, and returns how many are written: fewer than all only after a cancellation,
-    /// if that ends the wait.
-    fn send(&mut self, bytes: &[u8], cancellable: bool) -> io::Result<usize> {
-        let transfer = self.conn.timeout.replace(Duration::ZERO);
-        let written = self.conn.write(bytes);
-        self.conn.timeout = transfer;
-        match written {
-            Ok(all) if all == bytes.len() => Ok(all),
-            Ok(some) => self.send_rest(bytes, some, cancellable),
-            Err(error) if WaitError::of(&error).is_some() => self.send_rest(bytes, 0, cancellable),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes what is left after the first `written` bytes, for which the client has no room yet.
-    #[cold]
-    fn send_rest(
-        &mut self,
-        bytes: &[u8],
-        mut written: usize,
-        cancellable: bool,
-    ) -> io::Result<usize> {
-        let transfer = self.conn.timeout;
-        // The administrator's worker is none of those that clients share.
-        let slow = (!self.is_administrators).then_some(&self.server.slow);
-        let _waiting = slow.map(|slow| slow.wait_for(Arc::new(self.conn.outlook())));
-        self.part = self.part.or_else(|| Some(Instant::now() + self.patience.answer?));
-        // A server that stops waits for no client.
-        let closing = self.conn.is_closing();
-        self.conn.cancellable = cancellable || closing;
-        let mut outcome = Ok(());
-        while written < bytes.len() && outcome.is_ok() {
-            let left = self.part.map(|end| end.saturating_duration_since(Instant::now()));
-            self.conn.timeout = left.into_iter().chain(transfer).min();
-            outcome = self.conn.write(&bytes[written..]).map(|more| written += more);
-        }
-        (self.conn.timeout, self.conn.cancellable) = (transfer, true);
-        match outcome {
-            Err(error) if WaitError::of(&error) == Some(WaitError::Cancelled) && !closing => {
-                Ok(written)
-            }
-            outcome => outcome.map(|()| written),
-        }
-    }
 }
 
 impl Conn for Wire<'_, '_> {
@@ -307,15 +238,23 @@ impl Conn for Wire<'_, '_> {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.send(bytes, false).map(drop)
+        self.conn.cancellable = false;
+        let written = self.conn.write_all(bytes);
+        self.conn.cancellable = true;
+        written
     }
 
     fn write_until_cancelled(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.send(bytes, true)
+        let written = self.conn.write_until_cancelled(bytes)?;
+        // A server that stops waits for no client.
+        if written < bytes.len() && self.conn.is_closing() {
+            return Err(WaitError::Cancelled.into());
+        }
+        Ok(written)
     }
 
     fn begin_part(&mut self) {
-        self.part = None;
+        self.conn.begin_part();
     }
 
     fn warn(&self, text: fmt::Arguments<'_>) {
@@ -338,13 +277,5 @@ impl Peer for Outlook {
 
     fn has_gone(&self) -> bool {
         self.client_has_gone()
-    }
-
-    fn has_room(&self) -> bool {
-        Outlook::has_room(self)
-    }
-
-    fn disconnect(&self) {
-        Outlook::disconnect(self);
     }
 }

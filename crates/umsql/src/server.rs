@@ -15,7 +15,6 @@ use crate::host;
 use crate::keys::Keys;
 use crate::memory::Limits;
 use crate::plan::Plan;
-use crate::slow::SlowReaders;
 use crate::timeouts::Timeouts;
 use crate::tls::Tls;
 use ums::lock::Lock;
@@ -108,8 +107,6 @@ pub struct Server {
     /// The most workers that may wait for the write gate.
     waiting_max: AtomicUsize,
     plans: Lock<Plans>,
-    /// The clients for which a worker waits until they read.
-    pub(crate) slow: SlowReaders,
     buffers: Lock<Vec<Vec<u8>>>,
 }
 
@@ -142,7 +139,6 @@ impl Server {
             max_message: settings.max_message,
             waiting_max: AtomicUsize::new(usize::MAX),
             plans: Lock::default(),
-            slow: SlowReaders::default(),
             buffers: Lock::default(),
         }))
     }

@@ -89,6 +89,17 @@ pub(crate) fn send_bytes(
     }
 }
 
+/// Sends bytes on a stream: as many as there is room for.
+///
+/// # Errors
+/// `WouldBlock` if there is no room at all; otherwise the system call's error.
+pub(crate) fn send_now(mut op: LiveOp<'_>) -> io::Result<usize> {
+    match send_what_fits(&mut op)? {
+        Tried::Finished(result) => decode(result),
+        Tried::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
 /// Sends as many bytes of a stream as there is room for. Returns `WouldBlock` if there is no room.
 ///
 /// If other workers can run, the driver may make this call together with others; this worker then

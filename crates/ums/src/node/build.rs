@@ -8,6 +8,7 @@ use super::builder::Builder;
 use super::handle::Node;
 use super::inner::{HiddenOptions, NodeInner};
 use super::room::raise_descriptors;
+use super::slow::SlowReadersOf;
 use super::started::Started;
 use crate::os::clock;
 use crate::os::limits;
@@ -58,6 +59,7 @@ impl Builder {
             users: Lock::default(),
             watching: Lock::default(),
             stats: Lock::default(),
+            slow: SlowReadersOf::default(),
         });
         inner.register();
         for scheduler in &inner.visible {

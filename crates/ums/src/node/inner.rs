@@ -8,6 +8,7 @@ use super::builder::Builder;
 use super::kinds;
 use crate::monitor::Watching;
 use crate::node::placement::Placement;
+use crate::node::slow::SlowReadersOf;
 use crate::node::stats_socket::Serving;
 use crate::os::limits;
 use crate::os::lock::Lock;
@@ -44,6 +45,8 @@ pub(crate) struct NodeInner {
     pub(super) watching: Lock<Option<Watching>>,
     /// Set while the statistics socket is served.
     pub stats: Lock<Option<Serving>>,
+    /// The peers that workers wait for in writes.
+    pub slow: SlowReadersOf,
 }
 
 /// The nodes of this process that have not been dropped, by number. A scheduler refers to its node

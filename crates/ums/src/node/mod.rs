@@ -11,6 +11,7 @@
 // A file uses only files that are declared above it.
 pub(crate) mod placement;
 pub(crate) mod stats_socket;
+pub(crate) mod slow;
 mod builder;
 mod kinds;
 mod room;

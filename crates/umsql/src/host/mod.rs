@@ -92,12 +92,6 @@ pub trait Peer: std::fmt::Debug + Send + Sync {
 
     /// Returns whether the client has closed the connection.
     fn has_gone(&self) -> bool;
-
-    /// Returns whether bytes could be sent to the client without waiting.
-    fn has_room(&self) -> bool;
-
-    /// Ends the connection. What waits for the client then fails.
-    fn disconnect(&self);
 }
 
 /// A cell of a [`HostTable`].

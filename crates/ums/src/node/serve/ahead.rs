@@ -57,6 +57,11 @@ impl Ahead {
         self.bytes.len() - self.read
     }
 
+    /// Returns how many bytes are kept, read or not.
+    pub fn kept(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Returns whether the session would learn something new: bytes, the end or an error.
     pub fn has_news(&self) -> bool {
         self.len() > 0 || matches!(self.then, Then::End | Then::Failed(_))

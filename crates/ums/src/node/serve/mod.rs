@@ -26,9 +26,21 @@
 mod ahead;
 mod places;
 mod listener;
+mod arrivals;
+mod logins;
+mod memory;
+mod options;
+mod shared;
+mod line;
 mod connection;
+mod session;
+mod client;
 mod server;
 
-pub use connection::{Connection, Next, Outlook, Resumer, Session, Why};
+pub use connection::{Connection, Outlook, Resumer};
 pub use listener::{Listener, Peer};
-pub use server::{ServeOptions, Server, ServerCounters};
+pub use memory::{KeptMemory, MemoryRefused};
+pub use options::ServeOptions;
+pub use server::Server;
+pub use session::{Next, Session, Why};
+pub use shared::ServerCounters;

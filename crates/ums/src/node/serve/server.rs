@@ -2,17 +2,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::connection::{Clients, Session, Why};
+use super::client::Clients;
 use super::listener::{Listener, Peer, Stream};
-use super::places::Places;
-use crate::io::submit_poll;
+use super::options::ServeOptions;
+use super::session::{Session, Why};
+use super::shared::{ServerCounters, ServerShared, tally};
+use crate::io::{submit, submit_poll};
 use crate::net::{is_shortage, report_shortage};
+use crate::node::slow::{SlowReaders, slow_readers_max};
 use crate::node::user::User;
 use crate::node::{HiddenScheduler, Node};
+use crate::os::driver::{LiveOp, Side};
 use crate::os::lock::Lock;
 use crate::os::panics::contain;
 use crate::scheduler::{Scheduler, here};
@@ -27,52 +30,12 @@ struct Inner {
     make: MakeSession,
     clients: Arc<Clients>,
     accepts: Lock<Vec<(Weak<Scheduler>, u64)>>,
-    accepted: AtomicU64,
-    refused: AtomicU64,
-    accept_errors: AtomicU64,
-}
-
-/// The options of a server. By default it runs on the visible schedulers, without a limit.
-#[derive(Clone, Default)]
-pub struct ServeOptions {
-    /// The hidden scheduler that serves the connections; `None`, the default, means the visible
-    /// ones.
-    pub on: Option<HiddenScheduler>,
-    /// The largest number of open connections. Further connections are closed as soon as they are
-    /// accepted. 0, the default, means no limit.
-    pub max_connections: usize,
-    /// The largest number of open connections for which [`Connection::establish`] has not been
-    /// called, for protocols in which clients log in. The oldest of them makes room for a new one,
-    /// so silent connections keep out no other. With this limit, `max_connections` counts only
-    /// established connections, and `establish` enforces it. 0, the default, means no limit.
-    ///
-    /// [`Connection::establish`]: super::Connection::establish
-    pub max_new: usize,
 }
 
 /// A listener and its connections, created by [`Node::serve`]. Dropping it stops the server without
 /// waiting.
 pub struct Server {
     inner: Arc<Inner>,
-}
-
-/// The counters of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServerCounters {
-    /// How many connections are open now.
-    pub open: usize,
-    /// How many connections were accepted.
-    pub accepted: u64,
-    /// How many connections were closed immediately because the limit was reached.
-    pub refused: u64,
-    /// How many accepts failed, mostly because no descriptor was free.
-    pub accept_errors: u64,
-    /// How many bytes of open connections were received and not yet read by their sessions. A
-    /// connection that waits for input receives at most 2 KiB before its session is called.
-    pub received_ahead: usize,
-    /// How many sessions, or calls that make sessions, have panicked. Each panic closed only its
-    /// own connection.
-    pub panics: u64,
 }
 
 impl Node {
@@ -119,16 +82,14 @@ impl Node {
     ) -> io::Result<Server> {
         let listener = listener.into();
         listener.set_nonblocking()?;
+        let shared = ServerShared::new(&options, slow_readers(self, &options));
         let inner = Arc::new(Inner {
             node: self.clone(),
             listener,
             bound: options.on,
             make: Box::new(make),
-            clients: Arc::new(Clients::new(Places::new(options.max_connections, options.max_new))),
+            clients: Arc::new(Clients::new(shared)),
             accepts: Lock::default(),
-            accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            accept_errors: AtomicU64::new(0),
         });
         // If a call below fails, this is dropped, which stops the schedulers that listen already.
         let server = Server { inner: inner.clone() };
@@ -154,7 +115,7 @@ impl Node {
 impl Inner {
     /// Puts the listener on the I/O list of the scheduler that the caller runs on.
     fn arm(self: Arc<Self>) {
-        if self.clients.is_stopping() {
+        if self.clients.shared.is_stopping() {
             return;
         }
         let scheduler = here().expect("a listener is armed by a worker").arc();
@@ -162,7 +123,7 @@ impl Inner {
         let token = submit_poll(
             self.listener.fd(),
             Box::new(move |_| {
-                if inner.clients.is_stopping() {
+                if inner.clients.shared.is_stopping() {
                     return;
                 }
                 let home = at.upgrade().expect("its routine runs on the scheduler");
@@ -176,13 +137,14 @@ impl Inner {
         accepts.retain(|(at, _)| !std::ptr::eq(at.as_ptr(), Arc::as_ptr(&scheduler)));
         accepts.push((Arc::downgrade(&scheduler), token));
         drop(accepts);
-        if self.clients.is_stopping() {
+        if self.clients.shared.is_stopping() {
             self.disarm();
         }
     }
 
     fn disarm(&self) {
-        for (scheduler, token) in self.accepts.lock().drain(..) {
+        let alarm = self.clients.shared.logins.alarm();
+        for (scheduler, token) in self.accepts.lock().drain(..).chain(alarm) {
             if let Some(scheduler) = scheduler.upgrade() {
                 scheduler.inbox.send(Letter::CancelIo(token));
             }
@@ -191,20 +153,20 @@ impl Inner {
 
     /// The accept request: accepts every waiting connection, then listens again.
     fn accept(self: Arc<Self>) {
-        while !self.clients.is_stopping() {
+        while !self.clients.shared.is_stopping() {
             match self.listener.accept() {
                 Ok((stream, peer)) => self.welcome(stream, peer),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if is_shortage(&e) => {
                     // The connection stays in the backlog. A pause prevents a busy loop.
                     report_shortage(&e);
-                    self.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    tally(&self.clients.shared.tallies.accept_errors);
                     if crate::current::sleep(Duration::from_millis(100)).is_err() {
                         break;
                     }
                 }
                 // The client or the network has ended this connection; the next one may succeed.
-                Err(_) => drop(self.accept_errors.fetch_add(1, Ordering::Relaxed)),
+                Err(_) => tally(&self.clients.shared.tallies.accept_errors),
             }
             crate::current::yield_if_due();
         }
@@ -214,10 +176,9 @@ impl Inner {
     fn welcome(self: &Arc<Self>, stream: Stream, peer: Peer) {
         // The place is claimed first, because schedulers accept in parallel, and making a session
         // may wait.
-        if !self.clients.places.claim() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        } else if !self.begin(stream, peer) {
-            self.clients.places.give_back();
+        let shared = &self.clients.shared;
+        if shared.admit(peer) && !self.begin(stream, peer) {
+            shared.give_back(peer);
         }
     }
 
@@ -234,14 +195,59 @@ impl Inner {
         let mut session = None;
         contain(|| session = Some((self.make)(&user, peer)));
         let Some(session) = session else {
-            self.clients.report_panic(peer, "was made");
+            self.clients.shared.report_panic(peer, "was made");
             user.leave();
             return false;
         };
-        self.accepted.fetch_add(1, Ordering::Relaxed);
+        tally(&self.clients.shared.tallies.accepted);
         self.clients.add(user, stream, peer, session).enqueue(Why::Connected);
+        self.set_alarm();
         true
     }
+
+    /// Sets the alarm for the clients that have not logged in, unless it is set, or there is no
+    /// such client. To be called by a worker.
+    ///
+    /// The alarm is the time limit of a request that never completes: a listener never has room
+    /// for output.
+    fn set_alarm(self: &Arc<Self>) {
+        let logins = &self.clients.shared.logins;
+        let Some((deadline, number)) = logins.begin_alarm() else { return };
+        let scheduler = here().expect("an alarm is set by a worker");
+        let inner = self.clone();
+        let token = submit(
+            LiveOp::poll(self.listener.fd(), Side::Out),
+            Box::new(move |result| {
+                inner.clients.evict_late();
+                // If the listener is broken, the alarm is set when the next connection comes.
+                if result == -libc::ECANCELED && !inner.clients.shared.is_stopping() {
+                    inner.set_alarm();
+                }
+            }),
+        );
+        let Some(token) = token else { return };
+        scheduler.time_io(deadline, token);
+        logins.set_alarm(number, Arc::downgrade(&scheduler.arc()), token);
+        if self.clients.shared.is_stopping() {
+            self.disarm();
+        }
+    }
+}
+
+/// Returns where peers that do not read are counted, and how many they may be; `None` if they are
+/// not counted.
+fn slow_readers(node: &Node, options: &ServeOptions) -> Option<(Arc<SlowReaders>, usize)> {
+    if options.reserved_workers == 0 {
+        return None;
+    }
+    let most = |scheduler: &Arc<Scheduler>| scheduler.options.limit.hard;
+    let hidden = options.on.as_ref().map(|hidden| &hidden.scheduler);
+    let workers = match hidden {
+        Some(hidden) => most(hidden),
+        None => node.inner.visible.iter().map(most).min().unwrap_or(1),
+    };
+    let of = hidden.map(|hidden| hidden.options.name.as_str());
+    Some((node.inner.slow.on(of), slow_readers_max(workers, options.reserved_workers)))
 }
 
 impl Server {
@@ -255,22 +261,15 @@ impl Server {
 
     /// Returns the server's counters.
     pub fn counters(&self) -> ServerCounters {
-        let i = &self.inner;
-        ServerCounters {
-            open: i.clients.places.open(),
-            accepted: i.accepted.load(Ordering::Relaxed),
-            refused: i.refused.load(Ordering::Relaxed),
-            accept_errors: i.accept_errors.load(Ordering::Relaxed),
-            received_ahead: i.clients.received_ahead(),
-            panics: i.clients.panics(),
-        }
+        let clients = &self.inner.clients;
+        clients.shared.counters(clients.received_ahead())
     }
 
     /// Stops accepting, and calls every idle session with [`Why::Stopping`]. Running requests
     /// continue to their end, and their sessions are then called in the same way.
     /// [`Node::shutdown`] limits how long that takes.
     pub fn stop(&self) {
-        self.inner.clients.begin_to_stop();
+        self.inner.clients.shared.begin_to_stop();
         self.inner.disarm();
         for client in self.inner.clients.all() {
             client.disarm();
@@ -282,7 +281,7 @@ impl Server {
     /// Returns whether all have closed.
     pub fn stop_and_wait(&self, grace: Duration) -> bool {
         self.stop();
-        crate::os::threads::wait_until(grace, || self.inner.clients.places.open() == 0)
+        crate::os::threads::wait_until(grace, || self.inner.clients.shared.places.open() == 0)
     }
 }
 
