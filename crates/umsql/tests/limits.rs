@@ -57,6 +57,29 @@ fn a_client_that_takes_too_much_is_refused_and_others_go_on() {
 }
 
 #[test]
+fn two_servers_in_one_process_share_no_budget_of_memory() {
+    let limits = |settings: &mut umsql::Settings| {
+        settings.limits.server = 24 << 20;
+        settings.limits.client = 20 << 20;
+    };
+    in_kinds(|node| {
+        let (one, two) = (TestServer::on(node, limits), TestServer::with(limits));
+        // Each of these takes more than half of a budget, and keeps it.
+        let keeps = "attach ':memory:' as m; create table m.t as with recursive c(i) as
+            (select 1 union all select i + 1 from c limit 3500) select randomblob(4000) from c";
+        let mut clients = [one.client(), two.client()];
+        for client in &mut clients {
+            assert_eq!(code(client.batch_execute(keeps)), "");
+        }
+        let refusals = "select sum(refusals)::bigint from ums_memory";
+        assert_eq!(clients.each_mut().map(|client| number(client, refusals)), [0, 0]);
+        // A second client of one server finds too little left.
+        assert_eq!(code(one.client().batch_execute(keeps)), "53200");
+        assert_eq!(number(&mut clients[1], refusals), 0);
+    });
+}
+
+#[test]
 fn sorts_and_temporary_tables_are_in_files_up_to_a_limit() {
     in_kinds(|node| {
         let server = TestServer::on(node, |settings| {
