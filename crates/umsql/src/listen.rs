@@ -57,9 +57,9 @@ impl Default for Patience {
 /// Serves `server` on `listener` with workers of `node`. A listener with a hidden scheduler
 /// (`options.on`) is one for administrators, on which only owners may log in.
 ///
-/// `patience` replaces the limits of time in `options`. If no workers are reserved there for clients
-/// that read, an eighth of a scheduler's workers are, and two if it has as many; none of them on an
-/// administrator's listener.
+/// `patience` replaces the limits of time in `options`. If `options` reserve no workers for clients
+/// that read, an eighth of a scheduler's workers are reserved, and at least two; on an
+/// administrator's listener none are.
 ///
 /// # Errors
 /// Those of [`Node::serve`]; and an error if the system refuses a thread.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::line::{Line, LineOwner};
+use super::line::{ClientLine, LineOwner};
 use super::listener::{Peer, Stream};
 use super::session::{Next, Session, Why};
 use super::shared::{ServerShared, tally};
@@ -25,7 +25,7 @@ use crate::wait::error::EnqueueError;
 
 /// One connection. It is kept alive by its pending read, by its running request, and by the server.
 pub(super) struct Client {
-    line: Line,
+    line: ClientLine,
     /// `None` while a request runs, because the request has taken it out.
     session: Lock<Option<Box<dyn Session>>>,
     /// The pending read: its scheduler, its token there, and its timer.
@@ -92,7 +92,7 @@ impl SlowReader for Client {
 }
 
 impl LineOwner for Client {
-    fn line(&self) -> &Line {
+    fn line(&self) -> &ClientLine {
         &self.line
     }
 
@@ -291,7 +291,7 @@ impl Clients {
     ) -> Arc<Client> {
         let id = user.id();
         let client = Arc::new_cyclic(|me: &Weak<Client>| Client {
-            line: Line::new((user, stream, peer), self.shared.clone(), me.clone()),
+            line: ClientLine::new((user, stream, peer), self.shared.clone(), me.clone()),
             session: Lock::new(Some(session)),
             armed: Lock::default(),
             parked: Lock::default(),

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::line::{Line, LineOwner, retry};
+use super::line::{ClientLine, LineOwner, retry};
 use super::listener::Peer;
 use super::memory::{KeptMemory, MemoryRefused};
 use crate::io::{send_bytes, send_now, wait_for};
@@ -22,7 +22,7 @@ const PART: usize = 64 << 10;
 /// A session's access to its connection: the socket and the user. Calls of [`Read`] and [`Write`]
 /// that must wait suspend the worker.
 pub struct Connection<'a> {
-    line: &'a Line,
+    line: &'a ClientLine,
     /// The longest time that one read or write waits; `None` means no limit.
     pub timeout: Option<Duration>,
     /// Whether a cancellation of the request ends a write that waits; true when a request begins.
@@ -60,7 +60,7 @@ impl Part {
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn of(line: &'a Line) -> Connection<'a> {
+    pub(super) fn of(line: &'a ClientLine) -> Connection<'a> {
         Connection {
             line,
             timeout: None,
@@ -105,8 +105,8 @@ impl<'a> Connection<'a> {
         retry(|| self.line.stream.write(buf))
     }
 
-    /// Writes all of `bytes`, as [`Write::write_all`] does. Returns how many are written: fewer than
-    /// all only if the request was cancelled while the write waited, and
+    /// Writes all of `bytes`, as [`Write::write_all`] does. Returns how many are written: fewer
+    /// than all only if the request was cancelled while the write waited, and
     /// [`cancellable`](Connection::cancellable) permits that.
     ///
     /// # Errors
@@ -171,7 +171,9 @@ impl<'a> Connection<'a> {
         KeptMemory::take(self.line.memory().clone(), bytes)
     }
 
-    /// Returns a handle that ends a [`Next::Park`](super::Next) of this connection, from any thread.
+    /// Returns a handle that ends a [`Next::Park`] of this connection, from any thread.
+    ///
+    /// [`Next::Park`]: super::Next::Park
     pub fn resumer(&self) -> Resumer {
         Resumer { owner: self.line.owner() }
     }
@@ -265,14 +267,16 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// A handle that ends a [`Next::Park`](super::Next).
+/// A handle that ends a [`Next::Park`](super::Next::Park).
 pub struct Resumer {
     owner: Weak<dyn LineOwner>,
 }
 
 impl Resumer {
-    /// Queues a work request with [`Why::Again`](super::Why) for the session: immediately if the session is
+    /// Queues a work request with [`Why::Again`] for the session: immediately if the session is
     /// parked, otherwise as soon as it parks. Call it once for each park. It never waits.
+    ///
+    /// [`Why::Again`]: super::Why::Again
     pub fn resume(&self) {
         if let Some(owner) = self.owner.upgrade() {
             owner.resume_again();

@@ -18,14 +18,14 @@ use crate::os::lock::Lock;
 /// The owner of a line: one connection with its session.
 pub(super) trait LineOwner: SlowReader {
     /// Returns the line.
-    fn line(&self) -> &Line;
+    fn line(&self) -> &ClientLine;
 
     /// Queues another request for the session, which is parked or will park.
     fn resume_again(self: Arc<Self>);
 }
 
 /// The line to one client.
-pub(super) struct Line {
+pub(super) struct ClientLine {
     pub user: User,
     pub stream: Stream,
     pub peer: Peer,
@@ -42,14 +42,14 @@ pub(super) struct Line {
     me: Weak<dyn LineOwner>,
 }
 
-impl Line {
+impl ClientLine {
     /// Makes the line of a connection that has a place. `me` is its owner.
     pub fn new(
         (user, stream, peer): (User, Stream, Peer),
         shared: Arc<ServerShared>,
         me: Weak<dyn LineOwner>,
-    ) -> Line {
-        Line {
+    ) -> ClientLine {
+        ClientLine {
             login_deadline: shared.logins.add(user.id()),
             user,
             stream,
@@ -161,7 +161,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ClientLine {
     fn drop(&mut self) {
         self.change_ahead(|ahead| *ahead = Ahead::default());
     }
