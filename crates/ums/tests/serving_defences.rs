@@ -167,7 +167,7 @@ fn a_client_that_does_not_log_in_in_time_loses_its_connection() {
 }
 
 #[test]
-fn without_an_alarm_left_behind_a_server_of_logins_stops() {
+fn a_server_that_stops_leaves_no_time_of_logins_behind() {
     both_kinds(|node, _, _| {
         let hour = Some(Duration::from_secs(3600));
         let server = serve(node, ServeOptions { login_limit: hour, ..Default::default() });
@@ -176,6 +176,9 @@ fn without_an_alarm_left_behind_a_server_of_logins_stops() {
         assert!(server.stop_and_wait(PATIENCE));
         assert_eq!(rest(&mut silent), "bye");
         assert_eq!(server.counters().login_limit_ended, 0);
+        let address = server.local_addr().unwrap();
+        drop(server);
+        eventually("the port is free", || TcpListener::bind(address).is_ok());
     });
 }
 
