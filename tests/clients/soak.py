@@ -4,12 +4,13 @@
     soak.py [--minutes N] [--kinds thread,fiber,context] [--csv FILE]
 
 A server for each kind of workers, all at the same time, each with the same load: transfers between accounts, prepared reads, sorts that are
-cancelled, portals that are left suspended, COPY, clients that go in the middle, new connections all the time. Each minute
+cancelled, portals that are left suspended, COPY, clients that go in the middle, new connections all the time. After each 90 seconds
 the descriptors, threads and workers of each server are read, and the delays of the transfers.
 
-At the end of each minute all servers come to rest: the transfers pause between two transactions, the other sessions have gone, and the server
+Then all servers come to rest, too: the transfers pause between two transactions, the other sessions have gone, and the server
 gives free memory back to the system, which takes up to ten seconds; then its memory (RSS) is read, and the load goes on. Under load the
-memory varies by some MiB, which hides what is lost. So do several heaps, each of which keeps up to 3 MiB at its end: these servers have one.
+memory varies by some MiB, which hides what is lost. So do several heaps, each of which keeps up to 3 MiB at its end, and the threads'
+caches of small blocks, which keep the pages around them: these servers have one heap and no such caches.
 
 The report has for each kind the slope of RSS at rest in MiB a minute by least squares, after the first third of the time, with its
 confidence interval of 95 %, and what follows: memory does not grow (the interval lies below 0.02 MiB a minute), grows (it lies above), or
@@ -38,7 +39,9 @@ from owned import Server
 
 LIMIT = 0.02  # MiB a minute.
 SAMPLE = 2.0  # Seconds between two looks at the memory under load.
-REST = 10.0  # The longest time, in seconds, in which a server without load gives its free memory back.
+PERIOD = 90.0  # Seconds from one rest to the next.
+QUIET = 1.5  # A server that has not been giving memory back for so many seconds has given it back.
+REST = 25.0  # The longest time, in seconds, in which a server without load gives its free memory back.
 # Quantiles of Student's t distribution for 97.5 %, by degrees of freedom; beyond the last it is nearly the normal distribution's.
 T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 8: 2.31, 10: 2.23, 15: 2.13, 20: 2.09, 30: 2.04, 60: 2.00}
 
@@ -146,8 +149,8 @@ class Watched:
         with contextlib.closing(wire.Conn(self.server.port)) as conn:
             conn.query("select length(hex(zeroblob(8000000)))")
 
-    def minute(self):
-        """Ends a minute at rest: the memory, and the other figures."""
+    def reading(self, minute):
+        """Returns the figures at rest, so many minutes after the beginning."""
         under_load, self.memory = statistics.median(self.memory or [math.nan]), []
         waits = sorted(wait for one in self.beside.all for wait in one.waits)
         for one in self.beside.all:
@@ -157,7 +160,7 @@ class Watched:
         at = lambda share: 1000 * waits[min(len(waits) - 1, int(share * len(waits)))] if waits else math.nan
         proc = Path(f"/proc/{self.server.pid}")
         self.rows.append({
-            "rss": self.rss(), "load": under_load, "descriptors": len(list((proc / "fd").iterdir())), "workers": int(workers),
+            "minute": minute, "rss": self.rss(), "load": under_load, "descriptors": len(list((proc / "fd").iterdir())), "workers": int(workers),
             "threads": len(list((proc / "task").iterdir())), "p50": at(0.5), "p99": at(0.99), "done": self.beside.done,
         })
         return self.rows[-1]
@@ -183,15 +186,15 @@ class Watched:
         return found
 
 
-def slope(values):
-    """Returns the slope of a line through these values, one a minute, and half the width of its confidence interval of 95 %."""
-    n = len(values)
+def slope(points):
+    """Returns the slope of a line through these points, and half the width of its confidence interval of 95 %."""
+    n = len(points)
     if n < 3:
         return math.nan, math.nan
-    middle, mean = (n - 1) / 2, statistics.fmean(values)
-    spread = sum((x - middle) ** 2 for x in range(n))
-    rise = sum((x - middle) * (value - mean) for x, value in enumerate(values)) / spread
-    rest = sum((value - mean - rise * (x - middle)) ** 2 for x, value in enumerate(values))
+    middle, mean = (statistics.fmean(column) for column in zip(*points))
+    spread = sum((x - middle) ** 2 for x, _ in points)
+    rise = sum((x - middle) * (value - mean) for x, value in points) / spread
+    rest = sum((value - mean - rise * (x - middle)) ** 2 for x, value in points)
     quantile = T[max(degrees for degrees in T if degrees <= n - 2)]
     return rise, quantile * math.sqrt(rest / (n - 2) / spread)
 
@@ -202,8 +205,11 @@ def rest(kinds):
         one.gate.close()
     for one in kinds:
         one.come_to_rest()
-    end = time.monotonic() + 2 * REST
-    while any(one.trims() for one in kinds) and time.monotonic() < end:
+    # The large value was followed by a thread that waits ten seconds, if there was none. A new thread has its name only when it runs.
+    began, quiet = time.monotonic(), time.monotonic() + 2 * QUIET
+    while time.monotonic() < min(quiet, began + REST):
+        if any(one.trims() for one in kinds):
+            quiet = time.monotonic() + QUIET
         time.sleep(0.1)
 
 
@@ -219,7 +225,7 @@ def report(one, found):
     if not rows:
         return found
     late = rows[len(rows) // 3 :]
-    rise, half = slope([row["rss"] for row in late])
+    rise, half = slope([(row["minute"], row["rss"]) for row in late])
     if verdict(rise, half) == "grows":
         found.append(f"memory grows by {rise:.3f} MiB a minute")
     third = max(1, len(rows) // 3)
@@ -234,16 +240,18 @@ def report(one, found):
         print(f"  delay {name:<6} {figure(before, name):.1f} -> {figure(after, name):.1f} ms")
     for violation in found:
         print(f"  VIOLATION: {violation}")
+    if found:
+        print("  what the server said at the end:", *one.server.said().splitlines()[-40:], sep="\n    ")
     return found
 
 
 def tell(minute, rows, csv):
-    """Prints the figures of a minute, of each kind."""
+    """Prints the figures of each kind."""
     say = lambda kind, row: f"{kind} {row['rss']:.1f} MiB, {row['descriptors']} descriptors, {row['threads']} threads, p99 {row['p99']:.1f} ms"
-    print(f"{minute:>4} min  " + "; ".join(say(*pair) for pair in rows.items()), flush=True)
+    print(f"{minute:>5.1f} min  " + "; ".join(say(*pair) for pair in rows.items()), flush=True)
     for kind, row in rows.items():
         values = [row[name] for name in ("rss", "load", "descriptors", "threads", "workers", "p50", "p99", "done")]
-        print(kind, minute, *(f"{value:.3f}" for value in values), sep=",", file=csv)
+        print(kind, *(f"{value:.3f}" for value in [minute, *values]), sep=",", file=csv)
 
 
 def main():
@@ -251,10 +259,10 @@ def main():
     parser.add_argument("--minutes", type=float, default=45, help="how long the load runs (default: 45)")
     parser.add_argument("--kinds", default="thread,fiber,context", help="kinds of workers, separated by commas")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the random choices")
-    parser.add_argument("--csv", help="write the figures of each minute to this file")
+    parser.add_argument("--csv", help="write the figures of each rest to this file")
     options = parser.parse_args()
     wire.many_files()
-    os.environ["MALLOC_ARENA_MAX"] = "1"
+    os.environ["GLIBC_TUNABLES"] = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"
     for sign in (signal.SIGINT, signal.SIGTERM):  # Each ends the run with a report, in the background too.
         signal.signal(sign, signal.default_int_handler)
     resting = 0.0
@@ -267,8 +275,8 @@ def main():
             one.start()
         began = time.monotonic()
         try:
-            for minute in range(1, math.ceil(options.minutes) + 1):
-                while time.monotonic() < began + 60 * min(minute, options.minutes) and alive():
+            for period in range(1, math.ceil(60 * options.minutes / PERIOD) + 1):
+                while time.monotonic() < began + min(PERIOD * period, 60 * options.minutes) and alive():
                     time.sleep(SAMPLE)
                     for one in kinds:
                         one.memory.append(one.rss())
@@ -276,7 +284,8 @@ def main():
                     break
                 paused = time.monotonic()
                 rest(kinds)
-                tell(minute, {one.kind: one.minute() for one in kinds}, csv)
+                minute = (time.monotonic() - began) / 60
+                tell(minute, {one.kind: one.reading(minute) for one in kinds}, csv)
                 for one in kinds:
                     one.gate.open()
                 resting += time.monotonic() - paused
