@@ -74,25 +74,73 @@ fn a_tree_of_tasks_is_joined_whether_or_not_others_take_parts_of_it() {
     }
 }
 
+/// Computes for this long.
+fn compute(time: Duration) {
+    let began = std::time::Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// A join of a task that computes this long counts as a whole choice.
+const SLOW: Duration = Duration::from_micros(30);
+
 #[test]
 fn a_queued_request_runs_beside_endless_joins_b9() {
-    each_alone(
-        |b| b,
-        |node, _, n| {
-            let joined = on(node, n - 1, || {
-                let old = ums::spawn(|| ());
-                let mut joined = 0;
-                while !old.is_finished() {
-                    ums::spawn(|| ()).join().unwrap();
-                    joined += 1;
-                }
-                joined
-            });
-            // Each join makes two choices that pass over the old request: of the task, and of the
-            // joiner.
-            assert!((490..=510).contains(&joined), "{joined} tasks went before an older request");
-        },
-    );
+    // Each join makes two choices that pass over the old request: the task starts, and the joiner
+    // goes on. They count as a part of a choice and as a whole one if the task is slow, and as two
+    // parts at least if it is quick.
+    for (time, range) in [(Duration::ZERO, 490..=32_010), (SLOW, 490..=1_010)] {
+        each_alone(
+            |b| b,
+            |node, _, n| {
+                let joined = on(node, n - 1, move || {
+                    let old = ums::spawn(|| ());
+                    let mut joined = 0;
+                    while !old.is_finished() {
+                        ums::spawn(move || compute(time)).join().unwrap();
+                        joined += 1;
+                    }
+                    joined
+                });
+                assert!(range.contains(&joined), "{joined} tasks went before an older request");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_worker_whose_wait_has_ended_runs_beside_endless_joins_b9() {
+    let cases = [(Duration::ZERO, 32_010), (SLOW, 3)];
+    let each = kinds().into_iter().flat_map(|kind| cases.map(|(time, most)| (kind, time, most)));
+    for (kind, time, most) in each {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                let joined = node.run(move || {
+                    let [wakes, runs] =
+                        std::array::from_fn(|_| Arc::new(ums::sync::Event::manual(false)));
+                    let (w, r) = (wakes.clone(), runs.clone());
+                    let woken = ums::spawn(move || {
+                        w.wait().unwrap();
+                        r.set();
+                    });
+                    // It waits after this.
+                    ums::sleep(ms(1)).unwrap();
+                    let mut joined = 0;
+                    while !runs.is_set() {
+                        let w = wakes.clone();
+                        ums::spawn(move || (w.set(), compute(time)).1).join().unwrap();
+                        joined += 1;
+                    }
+                    woken.join().unwrap();
+                    joined
+                });
+                assert!(joined <= most, "{joined} tasks went before a worker that was woken");
+            },
+        );
+    }
 }
 
 #[test]

@@ -77,7 +77,7 @@ counters! {
         /// workers that only yield are not timed.
         longest_turn,
         /// The largest number of consecutive choices that passed over something that was ready
-        /// earlier.
+        /// earlier. Quick joins count as parts of a choice, and are rounded down.
         passed_over_max,
         /// Yields of any kind. The monitor sees by them that the scheduler makes progress.
         yields,

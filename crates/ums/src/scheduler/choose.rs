@@ -162,9 +162,8 @@ impl Scheduler {
         self.start_awaited(core, awaited)
     }
 
-    /// Starts a request that a worker has begun to wait for. It is one of the urgent line, at a
-    /// time at which the urgent lane is empty. Returns None if it cannot go first, and is in the
-    /// urgent lane now.
+    /// Starts a request that a worker has begun to wait for, if the urgent lane is empty (rule 3 of
+    /// lists/fairness). Returns None if it cannot go first, and is in the urgent lane now.
     #[inline]
     fn start_awaited(&self, core: &mut Core, awaited: WorkRequest) -> Option<WorkerId> {
         let first = self.queue.urgent() == 0 && !core.fairness.goes_by_age();
@@ -180,14 +179,22 @@ impl Scheduler {
             || older(core.workers.first_since(core.workers.yielded));
         let started = self.start_on(core, id, Some(awaited));
         if passes {
-            self.count_passed(core);
+            self.count_passed_by_join(core, core.turn_at);
         }
         started
     }
 
+    /// Counts a choice that a join made at the time `now`, in ticks, and that left something older
+    /// behind.
+    #[inline]
+    pub(super) fn count_passed_by_join(&self, core: &mut Core, now: u64) {
+        core.fairness.join_passes_over(now, core.workers.runnable() + self.queue.len());
+        max(&self.counters.passed_over_max, core.fairness.longest.into());
+    }
+
     /// Counts a choice that left something older behind, and was not made by age.
     #[inline]
-    pub(super) fn count_passed(&self, core: &mut Core) {
+    fn count_passed(&self, core: &mut Core) {
         core.fairness.passes_over(core.workers.runnable() + self.queue.len());
         max(&self.counters.passed_over_max, core.fairness.longest.into());
     }

@@ -1,11 +1,12 @@
 //! Finish: what a worker does that has ended its request.
 //!
 //! In general it becomes idle, and takes a turn. In two cases it is known without a whole turn what
-//! that turn would choose, provided that nothing else has happened meanwhile:
+//! runs next, provided that nothing else has happened meanwhile:
 //!
-//! * *The joiner.* The end of the request has ended a wait of a worker of this scheduler, and no
-//!   other worker whose wait has ended is ready, and no urgent request. Then that worker is the
-//!   first of the preferred line, so it gets the baton. It does not become Runnable in between.
+//! * *The joiner.* The end of the request has ended a wait of a worker of this scheduler, there is
+//!   no urgent request, and no other worker whose wait has ended or the join is quick. Then that
+//!   worker goes first (rule 3 of lists/fairness), so it gets the baton. It does not become Runnable
+//!   in between.
 //! * *The next request.* No worker is ready that goes before the first request of the own lane. A
 //!   turn would give that request to the worker that runs already, so the worker goes on with it.
 //!   It does not become idle in between.
@@ -80,7 +81,7 @@ impl Scheduler {
     ) -> Option<WorkerId> {
         let joiner = joiner.waiter;
         let goes_first = joiner.is_parked_at(self.inbox)
-            && core.workers.signalled.is_empty()
+            && (core.workers.signalled.is_empty() || core.fairness.is_quick(now))
             && self.queue.urgent() == 0
             && core.fairness.prefers()
             && self.nothing_has_happened(core);
@@ -97,8 +98,8 @@ impl Scheduler {
         core.workers.resume(id);
         // All that is ready has been so for longer than the joiner.
         let queued = !self.queue.is_empty() && self.can_start_others(core);
-        if queued || !core.workers.yielded.is_empty() {
-            self.count_passed(core);
+        if queued || core.workers.runnable() > 0 {
+            self.count_passed_by_join(core, now);
         }
         add(&self.counters.end_switches, 1);
         self.publish_at_times(core);

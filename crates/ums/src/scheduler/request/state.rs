@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock;
-use crate::os::counted::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use crate::os::counted::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::os::short_lock::ShortLock;
 use crate::record::wait_stats::Account;
 use crate::wait::Inbox;
@@ -88,7 +88,7 @@ pub(crate) struct RequestState {
     /// Whether the request must not wait for a worker (rule 7 of ARCHITECTURE.md), because its user
     /// holds a resource that others wait for, or because a worker waits for the request's end. Once
     /// true it stays true.
-    urgent: AtomicBool,
+    urgent: atomic::AtomicBool,
     /// One flag for all tasks of a scope; if it is true, all of them are urgent.
     pub with_scope: Option<Arc<AtomicBool>>,
     /// Whether only the scheduler that queued it may carry it out.
@@ -111,7 +111,7 @@ pub(crate) struct RequestState {
     thief: atomic::AtomicU32,
     word: atomic::AtomicU32,
     /// How many references exist to the block of memory that contains this (`block.rs`).
-    pub(super) refs: AtomicU32,
+    pub(super) refs: atomic::AtomicU32,
     /// The waiter of the worker that carries the request out; valid while the request is Running.
     runner: AtomicRef<Waiter>,
     /// Held by a canceller while it uses the runner.
@@ -125,7 +125,7 @@ impl RequestState {
         RequestState {
             id: next_id(),
             user,
-            urgent: AtomicBool::new(urgent),
+            urgent: atomic::AtomicBool::new(urgent),
             with_scope: None,
             bound: false,
             past_bound: false,
@@ -135,7 +135,7 @@ impl RequestState {
             position: AtomicU64::new(0),
             thief: atomic::AtomicU32::new(0),
             word: atomic::AtomicU32::new(QUEUED),
-            refs: AtomicU32::new(2),
+            refs: atomic::AtomicU32::new(2),
             runner: AtomicRef::new(),
             cancelling: ShortLock::new(()),
         }
@@ -382,8 +382,13 @@ impl Holds {
 
 #[cfg(all(test, loom))]
 mod loom {
-    //! A model of join and end: the joiner either sees that the request has ended, and what was
-    //! stored before, or its ticket is seen by the end. One joiner, one worker; all interleavings.
+    //! Models of the request's word, each of two threads, in all interleavings:
+    //!
+    //! * *Join and end.* The joiner sees that the request has ended, and what was stored before, or
+    //!   the end sees the joiner's ticket.
+    //! * *Join and the last canceller.* A joiner that is alone sees that the request is cancelled.
+    //! * *Thief and promoter.* The thief sees that the request is urgent, or the promoter sees the
+    //!   thief's number.
 
     use super::*;
     use ::loom::sync::Arc;
@@ -416,6 +421,40 @@ mod loom {
                 assert_eq!(result.load(Ordering::Relaxed), 1);
             }
             assert_eq!(worker.join().unwrap(), waits, "the end claims the ticket of a joiner");
+        });
+    }
+
+    #[test]
+    fn loom_of_a_joiner_that_is_alone_sees_what_the_last_canceller_did() {
+        ::loom::model(|| {
+            let state = Arc::new(RequestState::new(0, false));
+            // A third reference, of the canceller.
+            state.refs.store(3, Ordering::Relaxed);
+            let cancels = state.clone();
+            let canceller = thread::spawn(move || {
+                let _ = cancels.cancel();
+                cancels.refs.fetch_sub(1, Ordering::AcqRel);
+            });
+            assert!(state.join_taken());
+            canceller.join().unwrap();
+            let word = state.word.load(Ordering::Relaxed);
+            assert!(word & CANCELLED != 0, "the joiner's store undid the cancellation");
+            assert!(word & JOINED != 0);
+        });
+    }
+
+    #[test]
+    fn loom_of_a_thief_and_a_promoter_one_sees_the_other() {
+        ::loom::model(|| {
+            let state = Arc::new(RequestState::new(0, false));
+            let stolen = state.clone();
+            let thief = thread::spawn(move || {
+                stolen.moves_to(1);
+                stolen.is_urgent()
+            });
+            state.make_urgent();
+            let seen = state.thief() == Some(1);
+            assert!(thief.join().unwrap() || seen, "it is queued where no promoter looks");
         });
     }
 }

@@ -7,11 +7,19 @@ use proptest::prelude::*;
 use super::*;
 
 /// A thing that is ready: since when, how many others were ready then, and how many were chosen
-/// since.
+/// since, in parts of a choice.
 struct Thing {
     since: u64,
     others: u32,
     before: u32,
+}
+
+impl Thing {
+    /// The bound of `before`.
+    fn bound(&self, max: u32) -> u32 {
+        let r = self.others;
+        WHOLE * if r < max { r + max } else { 2 * r + max }
+    }
 }
 
 struct World {
@@ -40,9 +48,30 @@ impl World {
         let ready = Ready { urgent, signalled, yielded, queued };
         let line = self.rule.choose(&ready)?;
         let thing = self.lines[line as usize].pop_front().expect("a line that is chosen has one");
+        let (passed, by_age) = (self.rule.passed, self.rule.goes_by_age());
         self.rule.chosen(line, &ready, self.len());
-        self.lines.iter_mut().flatten().for_each(|thing| thing.before += 1);
+        // The choice that makes a period begin counts as what was left.
+        let begins = !by_age && self.rule.passed < passed;
+        self.pass(if begins { self.rule.max * WHOLE - passed } else { WHOLE });
         Some((line, thing))
+    }
+
+    /// Makes a choice by rule 3, if it may be made. Returns how many parts it counted as.
+    fn join(&mut self) -> Option<u32> {
+        let left = self.len();
+        if !self.rule.prefers() || left == 0 {
+            return None;
+        }
+        let passed = self.rule.passed;
+        self.rule.join_passes_over(self.now, left);
+        let reset = self.rule.goes_by_age();
+        let parts = if reset { self.rule.max * WHOLE } else { self.rule.passed } - passed;
+        self.pass(parts);
+        Some(parts)
+    }
+
+    fn pass(&mut self, parts: u32) {
+        self.lines.iter_mut().flatten().for_each(|thing| thing.before += parts);
     }
 }
 
@@ -53,7 +82,7 @@ proptest! {
     #[test]
     fn nothing_waits_for_more_choices_than_the_bound_b9(
         max in 1..12_u32,
-        steps in prop::collection::vec((0..7_usize, 1..9_u32, 0..2_u64), 0..300),
+        steps in prop::collection::vec((0..8_usize, 1..9_u32, 0..2_u64), 0..300),
     ) {
         let mut world = World::new(max);
         for (step, times, pass) in steps {
@@ -61,6 +90,10 @@ proptest! {
                 world.now += 1 + pass;
                 match SOME_LINES.get(step) {
                     Some(line) => world.arrive(*line),
+                    None if step == 7 => {
+                        world.now += u64::from(times) * 30 * TICKS * pass;
+                        world.join();
+                    }
                     None => {
                         // A storm: each choice is followed by the arrival of a preferred thing.
                         let chosen = world.choose();
@@ -68,21 +101,19 @@ proptest! {
                             world.arrive([Line::Signalled, Line::Urgent][times as usize % 2]);
                         }
                         if let Some((_, thing)) = chosen {
-                            let r = thing.others;
-                            let bound = if r < max { r + max } else { 2 * r + max };
                             prop_assert!(
-                                thing.before <= bound,
-                                "{} were chosen before one with {r} others", thing.before
+                                thing.before <= thing.bound(max),
+                                "{} parts went before one with {} others",
+                                thing.before,
+                                thing.others
                             );
                         }
                     }
                 }
-                prop_assert!(world.rule.passed < max && world.rule.longest <= max);
+                prop_assert!(world.rule.passed < max * WHOLE && world.rule.longest <= max);
             }
             for thing in world.lines.iter().flatten() {
-                let r = thing.others;
-                let bound = if r < max { r + max } else { 2 * r + max };
-                prop_assert!(thing.before <= bound);
+                prop_assert!(thing.before <= thing.bound(max));
             }
         }
     }
@@ -135,4 +166,25 @@ fn a_storm_in_which_the_clock_stands_still_starves_nothing_b9() {
         }
     }
     panic!("a worker that yielded starves beside signals of the same instant");
+}
+
+#[test]
+fn a_quick_join_counts_as_a_part_of_a_choice_and_a_slow_one_as_a_whole_b9() {
+    for (pause, joins) in [(0, 3 * WHOLE), (TICKS, 3 * WHOLE), (10 * TICKS, 20), (u64::MAX / 8, 3)]
+    {
+        let mut world = World::new(3);
+        world.now = 1;
+        world.rule.joined = 1;
+        world.arrive(Line::Queued);
+        let mut made = 0;
+        while world.rule.prefers() {
+            world.now += pause;
+            world.join().expect("a thing is left behind");
+            made += 1;
+        }
+        assert_eq!(made, joins, "one after {pause} ticks each");
+        assert!(world.join().is_none(), "in a period that goes by age");
+        assert_eq!(world.choose().expect("it is next").0, Line::Queued);
+        assert!(world.rule.prefers());
+    }
 }
