@@ -9,6 +9,7 @@
 //! | `a` | establishes the connection: answers `a`, or `n` if it may not |
 //! | `p` | parks, for ever |
 //! | `r` | reads the next byte in the same request, and ends |
+//! | `R` | reads byte after byte in the same request |
 //! | `w` | writes without end, in parts that begin by themselves |
 //! | `W` | writes one part without end |
 //! | `k` | keeps a KiB: answers `k`, or `c` or `s`, for the limit that has refused it |
@@ -59,6 +60,10 @@ impl Defended {
             b'p' => return Next::Park,
             b'r' => {
                 let _ = conn.read(&mut [0]);
+                return Next::Close;
+            }
+            b'R' => {
+                while conn.read(&mut [0]).is_ok() {}
                 return Next::Close;
             }
             b'w' | b'W' => {
@@ -180,6 +185,41 @@ fn a_server_that_stops_leaves_no_time_of_logins_behind() {
         drop(server);
         eventually("the port is free", || TcpListener::bind(address).is_ok());
     });
+}
+
+#[test]
+fn a_client_that_sends_all_the_time_does_not_prolong_its_login() {
+    both_kinds(|node, _, _| {
+        let limit = ServeOptions { login_limit: Some(ms(100)), ..Default::default() };
+        let server = serve(node, limit);
+        let mut busy = connect(&server);
+        busy.set_write_timeout(Some(PATIENCE)).unwrap();
+        let began = std::time::Instant::now();
+        while busy.write_all(&[b'R'; 4096]).is_ok() {
+            assert!(began.elapsed() < PATIENCE, "its request never ends");
+        }
+        eventually("it has left", || server.counters().open == 0);
+        assert_eq!(server.counters().login_limit_ended, 1);
+    });
+}
+
+/// Without the server's stop nobody takes the alarm of the logins away before the schedulers end.
+#[test]
+fn a_node_ends_while_a_server_still_waits_for_logins() {
+    each_end(
+        |b| b,
+        |node, _, _| {
+            let hour = Some(Duration::from_secs(3600));
+            let server = serve(&node, ServeOptions { login_limit: hour, ..Default::default() });
+            let mut parked = connect(&server);
+            assert_eq!(ask(&parked, b'e'), Some(b'e'));
+            parked.write_all(b"p").unwrap();
+            eventually("it was read", || server.counters().received_ahead == 0);
+            assert_eq!(node.shutdown(PATIENCE), ums::node::ShutdownReport::default());
+            drop(server);
+            rest(&mut parked);
+        },
+    );
 }
 
 #[test]

@@ -168,6 +168,14 @@ impl Served {
                 }
                 flow
             }
+            // The time for the login may be over, or the server stops, during the pause before a
+            // refusal. It is said then.
+            Why::Stopping if self.session.has_failed() => {
+                // With unread input the end of the connection could overtake the refusal.
+                let _ = conn.try_read(&mut [0; 2048]);
+                self.say_last(conn, |session, wire| session.refuse(wire));
+                Flow::Close
+            }
             Why::Stopping => {
                 self.say_last(conn, |session, wire| session.shut_down(wire));
                 Flow::Close
@@ -263,6 +271,10 @@ impl Conn for Wire<'_, '_> {
 
     fn logged_in(&mut self) -> bool {
         self.conn.establish()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.conn.is_closing()
     }
 
     fn peer(&self) -> Option<Arc<dyn Peer>> {

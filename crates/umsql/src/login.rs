@@ -148,6 +148,10 @@ impl Session {
             return Err(SqlError::fatal("28000", message));
         }
         if !conn.logged_in() {
+            if conn.is_closing() {
+                let message = "the login took too long, or the server needs the connection's place";
+                return Err(SqlError::fatal("57P01", message));
+            }
             return Err(SqlError::fatal("53300", "sorry, too many clients already"));
         }
         self.role = role;

@@ -107,6 +107,11 @@ fn a_wrong_password_is_answered_after_a_pause_in_which_others_are_served() {
     with_patience(none, |server| {
         assert!(wrong_login(server, "ann")[2].contains("28P01"));
     });
+    // The time for the login is over before the pause is.
+    let login = Duration::from_secs(3);
+    with_patience(Patience { refusal: hour, login, ..Patience::default() }, |server| {
+        assert!(wrong_login(server, "ann")[2].contains("28P01"));
+    });
 }
 
 fn send(stream: &mut TcpStream, body: &[u8]) {

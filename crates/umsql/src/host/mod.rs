@@ -74,9 +74,16 @@ pub trait Conn {
         let _ = text;
     }
 
-    /// Records that the client has logged in. Returns false if there is no place for it.
+    /// Records that the client has logged in. Returns false if there is no place for it, or the
+    /// connection is closing.
     fn logged_in(&mut self) -> bool {
         true
+    }
+
+    /// Returns whether the connection is closing, because the server stops, the login took too
+    /// long, or there is no room for it.
+    fn is_closing(&self) -> bool {
+        false
     }
 
     /// Returns what the clock asks about the client; `None` if it asks nothing.

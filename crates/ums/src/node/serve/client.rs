@@ -300,6 +300,10 @@ impl Clients {
             others: Arc::downgrade(self),
         });
         self.by_user.lock().insert(id, client.clone());
+        // The alarm may have taken it as late before it could be found here.
+        if clock::now() >= client.line.login_deadline() {
+            client.evict();
+        }
         if let Some(oldest) = self.shared.places.add(id) {
             tally(&self.shared.tallies.made_room);
             self.evict(oldest);
@@ -312,9 +316,12 @@ impl Clients {
         client.into_iter().for_each(|client| client.evict());
     }
 
-    /// Ends the connections whose clients have not logged in in time.
-    pub fn evict_late(&self) {
-        self.shared.logins.take_late().into_iter().for_each(|user| self.evict(user));
+    /// Ends the connections whose clients have not logged in in time. Returns the timer of the
+    /// alarm, which is off from then on.
+    pub fn evict_late(&self) -> Option<TimerId> {
+        let (late, timer) = self.shared.logins.take_late();
+        late.into_iter().for_each(|user| self.evict(user));
+        timer
     }
 
     /// Removes a connection and gives back its place.

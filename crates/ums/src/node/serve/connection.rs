@@ -26,7 +26,8 @@ pub struct Connection<'a> {
     /// The longest time that one read or write waits; `None` means no limit.
     pub timeout: Option<Duration>,
     /// Whether a cancellation of the request ends a write that waits; true when a request begins.
-    /// It always does when the connection [is closing](Connection::is_closing).
+    /// A write that begins to wait when the connection [is closing](Connection::is_closing) is always
+    /// ended by it.
     pub cancellable: bool,
     /// The longest time for the client to make room for one part of what the session writes; when a
     /// request begins, that of [`ServeOptions::write_limit`]. A part that has begun to wait keeps
@@ -236,11 +237,18 @@ impl<'a> Connection<'a> {
     #[cold]
     fn send_rest(&mut self, bytes: &[u8], mut written: usize) -> (usize, io::Result<()>) {
         let line = self.line;
-        let _wait = line.wait_for_reader();
         while written < bytes.len() {
-            match self.send_when_it_can(&bytes[written..]) {
-                Ok(more) => written += more,
-                Err(error) => return (written, Err(error)),
+            // A client that has read a part is waited for anew, so one that reads steadily is
+            // seldom the one that has been waited for longest.
+            let _wait = line.wait_for_reader();
+            loop {
+                match self.send_when_it_can(&bytes[written..]) {
+                    Ok(more) => written += more,
+                    Err(error) => return (written, Err(error)),
+                }
+                if written == bytes.len() || self.part.deadline.is_none() {
+                    break;
+                }
             }
         }
         (written, Ok(()))
@@ -328,8 +336,15 @@ impl fmt::Debug for Outlook {
 }
 
 impl Read for Connection<'_> {
-    /// Reads; suspends the worker until there is input.
+    /// Reads; suspends the worker until there is input. Fails with `TimedOut` if the client had to
+    /// log in before now ([`ServeOptions::login_limit`]), even if there is input.
+    ///
+    /// [`ServeOptions::login_limit`]: super::ServeOptions::login_limit
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let login = self.line.login_deadline();
+        if login < NEVER && clock::now() >= login {
+            Err(WaitError::TimedOut)?;
+        }
         match self.try_read(buf) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             other => return other,

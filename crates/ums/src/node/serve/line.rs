@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::ahead::Ahead;
 use super::listener::{Peer, Stream};
 use super::memory::ClientMemory;
+use super::places::NoPlace;
 use super::shared::{ServerShared, tally};
 use crate::node::slow::{SlowReader, SlowWait};
 use crate::node::user::User;
@@ -115,20 +116,30 @@ impl ClientLine {
     /// Records that the client has proved who it is. Returns false if there is no place for it, or
     /// the connection is being closed.
     pub fn establish(&self) -> bool {
-        if self.established.load(Ordering::Relaxed) {
-            return true;
+        let user = self.user.id();
+        if !self.established.load(Ordering::Relaxed) {
+            match self.shared.places.establish(user) {
+                Ok(()) => self.established.store(true, Ordering::Relaxed),
+                Err(NoPlace::Full) => {
+                    tally(&self.shared.tallies.refused);
+                    return false;
+                }
+                Err(NoPlace::Closing) => return false,
+            }
+            // If the alarm has taken the client as late, it is about to end the connection.
+            if !self.shared.logins.pass(self.login_deadline, user) {
+                self.evicted.store(true, Ordering::SeqCst);
+            }
         }
-        let established = self.shared.places.establish(self.user.id());
-        if established {
-            self.established.store(true, Ordering::Relaxed);
-            self.shared.logins.pass(self.login_deadline, self.user.id());
-        }
-        established && !self.evicted.load(Ordering::SeqCst)
+        !self.evicted.load(Ordering::SeqCst)
     }
 
-    /// Returns when a wait must end because the client has not logged in; [`NEVER`] if it has.
+    /// Returns when a wait must end because the client has not logged in; [`NEVER`] if it has, in
+    /// time.
     pub fn login_deadline(&self) -> u64 {
-        if self.established.load(Ordering::Relaxed) { NEVER } else { self.login_deadline }
+        let has_logged_in = self.established.load(Ordering::Relaxed);
+        let in_time = has_logged_in && !self.evicted.load(Ordering::Relaxed);
+        if in_time { NEVER } else { self.login_deadline }
     }
 
     /// Records that a worker waits for the client to read, until the result is dropped.
@@ -138,10 +149,13 @@ impl ClientLine {
         Some(slow.wait_for(me, *max))
     }
 
-    /// Ends the connection, because the client has not read in time.
+    /// Ends the connection, because the client has not read in time. That is counted unless the
+    /// connection was closing, and the client has only missed its last words.
     #[cold]
     pub fn end_slow_write(&self) {
-        tally(&self.shared.tallies.write_limit_ended);
+        if !self.is_stopping() {
+            tally(&self.shared.tallies.write_limit_ended);
+        }
         self.stream.close();
     }
 

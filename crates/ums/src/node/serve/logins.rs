@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
 use crate::scheduler::Scheduler;
+use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::request::UserId;
 
 /// The clients of one server that have not logged in.
@@ -38,8 +39,9 @@ enum Alarm {
     Off,
     /// It is being set, for the time with this number.
     Rising(u64),
-    /// It is set: the scheduler, and the token of the request there whose time limit it is.
-    Set(Weak<Scheduler>, u64),
+    /// It is set: the scheduler, the token of the request there whose time limit it is, and its
+    /// timer.
+    Set(Weak<Scheduler>, u64, TimerId),
 }
 
 impl Logins {
@@ -58,11 +60,11 @@ impl Logins {
         deadline
     }
 
-    /// Removes a client that has logged in.
-    pub fn pass(&self, deadline: u64, user: UserId) {
-        if self.limit.is_some() {
-            self.waiting.lock().deadlines.remove(&(deadline, user));
-        }
+    /// Removes a client that has logged in. Returns false if its time was over, and it was taken
+    /// as late.
+    pub fn pass(&self, deadline: u64, user: UserId) -> bool {
+        let is_unlimited = self.limit.is_none() || deadline == NEVER;
+        is_unlimited || self.waiting.lock().deadlines.remove(&(deadline, user))
     }
 
     /// Removes a client whose connection has closed. If its time was over, that is counted.
@@ -75,14 +77,18 @@ impl Logins {
         }
     }
 
-    /// Removes the clients whose time is over, and returns them. The alarm is off from then on.
-    pub fn take_late(&self) -> Vec<UserId> {
+    /// Removes the clients whose time is over, and returns them. The alarm is off from then on; its
+    /// timer is returned, too.
+    pub fn take_late(&self) -> (Vec<UserId>, Option<TimerId>) {
         let mut waiting = self.waiting.lock();
-        waiting.alarm = Alarm::Off;
+        let timer = match std::mem::take(&mut waiting.alarm) {
+            Alarm::Set(_, _, timer) => Some(timer),
+            _ => None,
+        };
         let later = waiting.deadlines.split_off(&(clock::now() + 1, 0));
         let late = std::mem::replace(&mut waiting.deadlines, later);
         self.ended.fetch_add(late.len() as u64, Ordering::Relaxed);
-        late.into_iter().map(|(_, user)| user).collect()
+        (late.into_iter().map(|(_, user)| user).collect(), timer)
     }
 
     /// Returns the time for which the alarm must be set, if it is off and a client waits, and a
@@ -100,17 +106,17 @@ impl Logins {
     }
 
     /// Records where the alarm was set, unless it has gone off since.
-    pub fn set_alarm(&self, number: u64, scheduler: Weak<Scheduler>, token: u64) {
+    pub fn set_alarm(&self, number: u64, at: (Weak<Scheduler>, u64), timer: TimerId) {
         let mut waiting = self.waiting.lock();
         if matches!(waiting.alarm, Alarm::Rising(rising) if rising == number) {
-            waiting.alarm = Alarm::Set(scheduler, token);
+            waiting.alarm = Alarm::Set(at.0, at.1, timer);
         }
     }
 
     /// Returns where the alarm is set.
     pub fn alarm(&self) -> Option<(Weak<Scheduler>, u64)> {
         match &self.waiting.lock().alarm {
-            Alarm::Set(scheduler, token) => Some((scheduler.clone(), *token)),
+            Alarm::Set(scheduler, token, _) => Some((scheduler.clone(), *token)),
             _ => None,
         }
     }
@@ -132,9 +138,9 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(|user| logins.add(user));
         assert_eq!(logins.begin_alarm(), Some((one, 1)));
         assert_eq!(logins.begin_alarm(), None, "it is being set");
-        logins.pass(one, 1);
+        assert!(logins.pass(one, 1));
         logins.leave(two, 2);
-        assert!(logins.take_late().is_empty());
+        assert!(logins.take_late().0.is_empty());
         assert_eq!((logins.begin_alarm(), logins.ended()), (Some((three, 2)), 0));
     }
 
@@ -144,9 +150,11 @@ mod tests {
         let deadline = [1, 2, 3].map(|user| logins.add(user))[0];
         logins.leave(deadline, 1);
         assert_eq!(logins.ended(), 1, "its session has noticed it first");
-        assert_eq!(logins.take_late(), [2, 3]);
-        assert!(logins.take_late().is_empty());
+        assert_eq!(logins.take_late().0, [2, 3]);
+        assert!(!logins.pass(deadline, 2), "it was taken as late");
+        assert!(logins.take_late().0.is_empty());
         assert_eq!((logins.begin_alarm(), logins.ended()), (None, 3));
         assert_eq!(Logins::default().add(1), NEVER);
+        assert!(Logins::default().pass(NEVER, 1));
     }
 }

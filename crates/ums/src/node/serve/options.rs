@@ -49,7 +49,12 @@ pub struct ServeOptions {
     /// so silent connections keep out no other. With this limit, `max_connections` counts only
     /// established connections, and `establish` enforces it. 0, the default, means no limit.
     ///
+    /// The oldest one closes when its request ends. So sessions that wait for their client inside a
+    /// request before `establish` can exceed this number; they need
+    /// [`login_limit`](ServeOptions::login_limit) or [`Connection::timeout`].
+    ///
     /// [`Connection::establish`]: super::Connection::establish
+    /// [`Connection::timeout`]: super::Connection::timeout
     pub max_new: usize,
 
     /// The largest number of open connections from one address: from one IPv4 address, or from one
@@ -67,10 +72,11 @@ pub struct ServeOptions {
     /// are accepted. 0, the default, means no limit.
     pub max_rate: u32,
 
-    /// The longest time from the accept of a connection until [`Connection::establish`] was called,
-    /// in however many requests. Then reads and writes of the session fail with `TimedOut`, and the
-    /// session is called for the last time, with [`Why::Stopping`]. `None`, the default, means no
-    /// limit; it suits protocols without a login, whose sessions never call `establish`.
+    /// The longest time from the making of a connection's session until [`Connection::establish`]
+    /// was called, in however many requests. Then reads of the session (`Read::read`) fail with
+    /// `TimedOut`, and so do writes that must wait; calls that never wait do not. The session is
+    /// called for the last time, with [`Why::Stopping`]. `None`, the default, means no limit; it
+    /// suits protocols without a login, whose sessions never call `establish`.
     ///
     /// [`Connection::establish`]: super::Connection::establish
     /// [`Why::Stopping`]: super::Why::Stopping
@@ -83,6 +89,11 @@ pub struct ServeOptions {
     /// read, or reads a byte now and then, does not keep a worker. `None` means no limit; the
     /// default is 60 seconds.
     ///
+    /// A write that waits goes on when the system reports room, and it does so late: with TCP when
+    /// about a third of the send buffer is free, with a Unix-domain socket when three quarters are.
+    /// If a send buffer has grown to 4 MB, the peer must have read some 1.3 MB by then. So a peer
+    /// that reads steadily at less than about 20 KB/s may lose its connection with the default.
+    ///
     /// [`Connection::begin_part`]: super::Connection::begin_part
     pub write_limit: Option<Duration>,
 
@@ -92,6 +103,8 @@ pub struct ServeOptions {
     /// have, less this number, and at least one; if there is one more, the one that has been waited
     /// for longest, and whose socket still has no room, loses its connection. All servers of a node
     /// count their peers together; those on a hidden scheduler count with that scheduler's servers.
+    /// Each compares that count with its own number, so the server with the smallest reserve lets
+    /// the most peers be waited for. What a session waits for when it reads is not counted.
     /// 0, the default, means no limit, and that this server's peers are not counted.
     ///
     /// A server of an administrator, on a hidden scheduler of its own, needs no reserve.

@@ -27,6 +27,15 @@ pub(super) struct Places {
     established: AtomicUsize,
 }
 
+/// Why a connection could not be established.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    /// As many as may be are established.
+    Full,
+    /// The connection is being closed.
+    Closing,
+}
+
 /// Adds one to the count of places that are taken, unless `limit` places are.
 fn claim(taken: &AtomicUsize, limit: usize) -> bool {
     let claim = |taken| (taken < limit).then_some(taken + 1);
@@ -66,16 +75,22 @@ impl Places {
         if new.len() > self.max_new { new.pop_first() } else { None }
     }
 
-    /// Makes a new connection an established one. Returns false if there are too many of them, or
-    /// if the connection is being closed.
-    pub fn establish(&self, user: UserId) -> bool {
+    /// Makes a new connection an established one, unless there are too many of them, or it is being
+    /// closed.
+    pub fn establish(&self, user: UserId) -> Result<(), NoPlace> {
         if self.max_new == 0 {
-            return true;
+            return Ok(());
         }
         let mut new = self.new.lock();
-        // Without a place it stays new.
-        let establishes = new.contains(&user) && claim(&self.established, self.limit);
-        establishes && new.remove(&user)
+        if !new.contains(&user) {
+            return Err(NoPlace::Closing);
+        }
+        if !claim(&self.established, self.limit) {
+            // It stays new.
+            return Err(NoPlace::Full);
+        }
+        new.remove(&user);
+        Ok(())
     }
 
     /// Gives back the place of a connection that has closed.
@@ -98,13 +113,13 @@ mod tests {
         let places = Places::new(2, 2);
         assert!((0..5).all(|_| places.claim()));
         assert_eq!((places.add(1), places.add(2), places.add(3)), (None, None, Some(1)));
-        assert!(!places.establish(1), "it is being closed");
-        assert!(places.establish(2) && places.establish(3));
+        assert_eq!(places.establish(1), Err(NoPlace::Closing));
+        assert_eq!((places.establish(2), places.establish(3)), (Ok(()), Ok(())));
         assert_eq!((places.add(4), places.add(5)), (None, None));
-        assert!(!places.establish(4), "two are established");
+        assert_eq!(places.establish(4), Err(NoPlace::Full), "two are established");
         places.forget(4, false);
         places.forget(2, true);
-        assert!(places.establish(5));
+        assert_eq!(places.establish(5), Ok(()));
         (1..=5)
             .filter(|user| ![2, 4].contains(user))
             .for_each(|user| places.forget(user, user != 1));
@@ -116,7 +131,7 @@ mod tests {
     fn without_a_limit_of_new_connections_all_are_limited() {
         let places = Places::new(1, 0);
         assert!(places.claim() && !places.claim());
-        assert!(places.add(1).is_none() && places.establish(1));
+        assert!(places.add(1).is_none() && places.establish(1).is_ok());
         places.forget(1, true);
         assert!(places.claim());
         assert!((0..9).all(|_| Places::new(0, 0).claim()));

@@ -15,6 +15,7 @@ use crate::net::{is_shortage, report_shortage};
 use crate::node::slow::{SlowReaders, slow_readers_max};
 use crate::node::user::User;
 use crate::node::{HiddenScheduler, Node};
+use crate::os::clock;
 use crate::os::driver::{LiveOp, Side};
 use crate::os::lock::Lock;
 use crate::os::panics::contain;
@@ -209,7 +210,8 @@ impl Inner {
     /// such client. To be called by a worker.
     ///
     /// The alarm is the time limit of a request that never completes: a listener never has room
-    /// for output.
+    /// for output. If the request is cancelled before its time, its scheduler ends, or the server
+    /// stops; then the alarm is not set again.
     fn set_alarm(self: &Arc<Self>) {
         let logins = &self.clients.shared.logins;
         let Some((deadline, number)) = logins.begin_alarm() else { return };
@@ -218,16 +220,19 @@ impl Inner {
         let token = submit(
             LiveOp::poll(self.listener.fd(), Side::Out),
             Box::new(move |result| {
-                inner.clients.evict_late();
+                if let (Some(timer), Some(scheduler)) = (inner.clients.evict_late(), here()) {
+                    scheduler.untime(timer);
+                }
                 // If the listener is broken, the alarm is set when the next connection comes.
-                if result == -libc::ECANCELED && !inner.clients.shared.is_stopping() {
+                let is_due = result == -libc::ECANCELED && clock::now() >= deadline;
+                if is_due && !inner.clients.shared.is_stopping() {
                     inner.set_alarm();
                 }
             }),
         );
         let Some(token) = token else { return };
-        scheduler.time_io(deadline, token);
-        logins.set_alarm(number, Arc::downgrade(&scheduler.arc()), token);
+        let timer = scheduler.time_io(deadline, token);
+        logins.set_alarm(number, (Arc::downgrade(&scheduler.arc()), token), timer);
         if self.clients.shared.is_stopping() {
             self.disarm();
         }

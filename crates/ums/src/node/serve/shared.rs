@@ -22,7 +22,8 @@ pub struct ServerCounters {
     pub open: usize,
     /// How many connections were accepted, and served.
     pub accepted: u64,
-    /// How many connections were closed immediately because `max_connections` were open.
+    /// How many connections were closed immediately because `max_connections` were open. With
+    /// `max_new`: how often `establish` has returned false because so many are established.
     pub refused: u64,
     /// How many connections were closed immediately because `max_per_address` connections of their
     /// address were open.
@@ -38,6 +39,7 @@ pub struct ServerCounters {
     /// How many connections were closed because they were not established within `login_limit`.
     pub login_limit_ended: u64,
     /// How many connections were closed because their peers did not read within `write_limit`.
+    /// Those that were closing already, and whose peers did not take the last words, do not count.
     pub write_limit_ended: u64,
     /// How many connections were closed because too few workers were left (`reserved_workers`), and
     /// their peers had been waited for longest.
@@ -107,16 +109,19 @@ impl ServerShared {
     /// often, that is counted, and false is returned.
     pub fn admit(&self, peer: Peer) -> bool {
         let t = &self.tallies;
+        // The place comes first, so that a connection for which there is none takes no token of the
+        // rates.
+        if !self.places.claim() {
+            tally(&t.refused);
+            return false;
+        }
         match self.arrivals.admit(peer) {
-            Ok(()) if self.places.claim() => return true,
-            Ok(()) => {
-                self.arrivals.leave(peer);
-                tally(&t.refused);
-            }
+            Ok(()) => return true,
             Err(TurnedAway::AddressIsFull) => tally(&t.refused_per_address),
             Err(TurnedAway::AddressTooFast) => tally(&t.refused_rate_per_address),
             Err(TurnedAway::TooFast) => tally(&t.refused_rate),
         }
+        self.places.give_back();
         false
     }
 
@@ -167,10 +172,29 @@ impl ServerShared {
             login_limit_ended: self.logins.ended(),
             write_limit_ended: read(&t.write_limit_ended),
             slow_readers_ended: read(&t.slow_readers_ended),
-            kept_memory: memory.taken() + uncounted,
+            kept_memory: memory.taken().saturating_add(uncounted),
             memory_refused: memory.refused(),
             received_ahead,
             panics: read(&t.panics),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_a_place_takes_no_token_and_one_that_is_too_fast_no_place() {
+        let options = ServeOptions { max_connections: 1, max_rate: 2, ..Default::default() };
+        let shared = ServerShared::new(&options, None);
+        assert!(shared.admit(Peer::Unix));
+        assert!((0..9).all(|_| !shared.admit(Peer::Unix)));
+        shared.give_back(Peer::Unix);
+        assert!(shared.admit(Peer::Unix), "one token is left");
+        shared.give_back(Peer::Unix);
+        assert!(!shared.admit(Peer::Unix));
+        let counters = shared.counters(0);
+        assert_eq!((counters.open, counters.refused, counters.refused_rate), (0, 9, 1));
     }
 }
