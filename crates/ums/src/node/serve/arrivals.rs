@@ -230,7 +230,8 @@ mod tests {
         }
         assert_eq!(arrivals.admit_at(peer(0), 1), Err(TurnedAway::AddressIsFull));
         // A second later all are full again, and the next sweep forgets them.
-        let fresh = arrivals.seen.lock().sweep_at - size();
+        let swept_at = arrivals.seen.lock().sweep_at;
+        let fresh = swept_at - size();
         for n in 0..fresh as u32 {
             assert_eq!(arrivals.admit_at(peer(1 << 24 | n), 2 * SECOND), Ok(()));
             arrivals.leave(peer(1 << 24 | n));
