@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Attacks by one client: each is refused with a clear error, and all other clients go on.
 
-Two bystanders, one that reads and one that writes, work during every attack; afterwards their work must be complete. The server must not end.
-docs/security.md lists the limits that stop these attacks.
+Two bystanders work during every attack; afterwards their work must be complete. The server must not end. docs/security.md lists the limits
+that stop these attacks.
+
+For each attack the 99th percentile of the bystanders' delays is printed beside that of a control, in which processes that only compute
+(processor hogs) are in the attackers' place. A time is never a failure. CONTROL is the seconds of a control; 0 leaves them out.
 """
 
 import os
 import select
 import sqlite3
 import struct
+import subprocess
+import sys
 import threading
 import time
 
@@ -23,14 +28,17 @@ class Bystander(threading.Thread):
     def __init__(self, number):
         super().__init__(daemon=True)
         self.number, self.done, self.error, self.stopped = number, 0, None, threading.Event()
+        self.waits = []
 
     def run(self):
         try:
             conn = Conn()
             while not self.stopped.is_set():
+                began = time.monotonic()
                 conn.query(f"insert into bystanders values ({self.number}, {self.done})")
                 assert conn.query("select 1") == [("1",)]
                 self.done += 1
+                self.waits.append(time.monotonic() - began)
                 time.sleep(0.002)
             conn.close()
         except Exception as error:  # Any error of a bystander is a finding.
@@ -263,17 +271,20 @@ def portals(conn):
 
 
 def unfinished():
-    """Messages of 60 MiB that do not end."""
-    holders, refusals = [Conn() for _ in range(10)], 0
+    """Messages of 63 MiB that do not end for a while. There is no memory for any of them, and each is answered with one error when it has ended."""
+    holders = [Conn() for _ in range(10)]
     for holder in holders:
+        holder.raw(b"Q" + struct.pack("!i", 63 << 20) + bytes(60 << 20))
+    checks.equal("beside unfinished messages", [("1",)], Conn().query("select 1"))
+    for holder in holders:
+        holder.raw(bytes((3 << 20) - 4))
         try:
-            holder.raw(b"Q" + struct.pack("!i", 63 << 20) + bytes(60 << 20))
-        except OSError:
-            refusals += 1
-    checks.that("unfinished messages", refusals > 0, "all were accepted")
-    checks.equal("afterwards", [("1",)], Conn().query("select 1"))
-    for holder in holders:
-        holder.socket.close()
+            holder.until_ready()
+            checks.that("a message without memory", False, "it was accepted")
+        except Refused as error:
+            checks.equal("a message without memory", "53200", error.code)
+        checks.equal("afterwards", [("1",)], holder.query("select 1"))
+        holder.close()
 
 
 # --- Clients that do not read -------------------------------------------------------------------------------------------
@@ -294,26 +305,60 @@ def slow(conn):
     return conn
 
 
+# --- The bystanders ------------------------------------------------------------------------------------------------------
+
 BYSTANDERS = []
+CONTROL = float(os.environ.get("CONTROL", "2"))
+CONTROLS = {}
+
+
+def beside(name, deed):
+    """Runs the deed beside bystanders. Returns its result, or None if it failed, and the 99th percentile of their delays in milliseconds."""
+    BYSTANDERS[:] = [Bystander(number) for number in range(2)]
+    for bystander in BYSTANDERS:
+        bystander.start()
+    result = None
+    try:
+        result = deed()
+    except (Closed, Refused, OSError, AssertionError) as error:
+        checks.that(name, False, repr(error))
+    for bystander in BYSTANDERS:
+        bystander.stopped.set()
+        bystander.join(60)
+        checks.that(f"a bystander of {name}", not bystander.error and not bystander.is_alive(), repr(bystander.error))
+    waits = sorted(wait for bystander in BYSTANDERS for wait in bystander.waits)
+    return result, 1000 * waits[len(waits) * 99 // 100] if waits else float("inf")
+
+
+def control(hogs):
+    """Returns the same percentile beside this many processes that only compute."""
+    if hogs not in CONTROLS:
+        processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(hogs)]
+        try:
+            CONTROLS[hogs] = beside("a control", lambda: time.sleep(CONTROL))[1]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    return CONTROLS[hogs]
+
+
+def compare(attack, delay, schedulers):
+    """Prints the bystanders' delay during an attack beside that of the control. `long` has a statement for each scheduler and one more."""
+    hogs = {"long": schedulers + 1, "slow": schedulers}.get(attack, 1)
+    beside_hogs = control(hogs)
+    print(f"attacks.py: {attack}: p99 of the bystanders {delay:.1f} ms, {delay / beside_hogs:.1f} times the {beside_hogs:.1f} ms"
+          f" beside {hogs} processor hog{'s' * (hogs > 1)}", flush=True)
 
 
 def main():
     conn = Conn()
     conn.query("create table bystanders(number int, done int)")
+    schedulers = int(conn.query("select count(*) from ums_schedulers where is_online = 1")[0][0])
     for attack in ATTACKS:
-        bystanders = [Bystander(number) for number in range(2)]
-        BYSTANDERS[:] = bystanders
-        for bystander in bystanders:
-            bystander.start()
-        try:
-            conn = attack(conn) or conn
-        except (Closed, Refused, OSError, AssertionError) as error:
-            checks.that(attack.__name__, False, repr(error))
-        for bystander in bystanders:
-            bystander.stopped.set()
-            bystander.join(60)
-            name = f"a bystander of {attack.__name__}"
-            checks.that(name, not bystander.error and not bystander.is_alive(), repr(bystander.error))
+        result, delay = beside(attack.__name__, lambda: attack(conn))
+        conn = result or conn
+        bystanders = list(BYSTANDERS)
         if PID and not os.path.exists(f"/proc/{PID}"):
             checks.that(attack.__name__, False, "the server has ended")
             break
@@ -322,6 +367,8 @@ def main():
         for bystander in bystanders:
             kept = conn.query(f"select count(*) from bystanders where number = {bystander.number}")
             checks.that(f"what a bystander of {attack.__name__} committed", int(kept[0][0]) >= bystander.done, f"{kept}")
+        if CONTROL > 0:
+            compare(attack.__name__, delay, schedulers)
         conn.query("delete from bystanders")
     checks.finish()
 

@@ -18,10 +18,28 @@ START = 1000
 EXPECTED = ("57", "40", "53", "55", "08")
 
 
+class Gate:
+    """Where sessions wait between two transactions while it is closed: then the server is at rest."""
+
+    def __init__(self):
+        self.opened, self.lock, self.waiting = threading.Event(), threading.Lock(), 0
+        self.open = self.opened.set
+        self.close = self.opened.clear
+        self.open()
+
+    def go_through(self):
+        if not self.opened.is_set():
+            with self.lock:
+                self.waiting += 1
+            self.opened.wait()
+            with self.lock:
+                self.waiting -= 1
+
+
 class Bystander(threading.Thread):
-    def __init__(self, port, number, seed):
+    def __init__(self, port, number, seed, gate):
         super().__init__(daemon=True)
-        self.port, self.number, self.dice = port, number, random.Random(seed * 1000 + number)
+        self.port, self.number, self.dice, self.gate = port, number, random.Random(seed * 1000 + number), gate
         self.acknowledged, self.lost, self.refused, self.error = [], 0, 0, None
         self.waits, self.stopped, self.conn = [], threading.Event(), None
 
@@ -29,6 +47,7 @@ class Bystander(threading.Thread):
         serial = 0
         try:
             while not self.stopped.is_set():
+                self.gate.go_through()
                 try:
                     self.conn = self.conn or wire.Conn(self.port)
                     serial += 1
@@ -69,7 +88,7 @@ class Bystanders:
     """A context: its sessions work while the block runs."""
 
     def __init__(self, port, sessions=4, seed=1):
-        self.port = port
+        self.port, self.gate = port, Gate()
         conn = wire.Conn(port)
         conn.query("create table if not exists accounts(id int primary key, money int)")
         conn.query("create table if not exists transfers(session int, number int)")
@@ -78,7 +97,7 @@ class Bystanders:
             conn.query(f"insert into accounts values {rows}")
         (first,) = conn.query("select coalesce(max(session), 0) + 1 from transfers")[0]
         conn.close()
-        self.all = [Bystander(port, int(first) + n, seed) for n in range(sessions)]
+        self.all = [Bystander(port, int(first) + n, seed, self.gate) for n in range(sessions)]
 
     def __enter__(self):
         for one in self.all:
@@ -87,6 +106,7 @@ class Bystanders:
         return self
 
     def __exit__(self, kind, *_):
+        self.gate.open()
         for one in self.all:
             one.stopped.set()
         for one in self.all:

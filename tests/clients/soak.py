@@ -4,14 +4,20 @@
     soak.py [--minutes N] [--kinds thread,fiber,context] [--csv FILE]
 
 A server for each kind of workers, all at the same time, each with the same load: transfers between accounts, prepared reads, sorts that are
-cancelled, portals that are left suspended, COPY, clients that go in the middle, new connections all the time. Each minute
-the memory (RSS), descriptors, threads and workers of each server are read, and the delays of the transfers.
+cancelled, portals that are left suspended, COPY, clients that go in the middle, new connections all the time. After each 90 seconds
+the descriptors, threads and workers of each server are read, and the delays of the transfers.
 
-The report has for each kind the slope of RSS in MiB a minute by least squares over the medians of each minute, after the first third of the
-time, with its confidence interval of 95 %; first and last descriptors, threads, workers; the median and 99th percentile of the delays in the
+Then all servers come to rest, too: the transfers pause between two transactions, the other sessions have gone, and the server
+gives free memory back to the system, which takes up to ten seconds; then its memory (RSS) is read, and the load goes on. Under load the
+memory varies by some MiB, which hides what is lost. So do several heaps, each of which keeps up to 3 MiB at its end, and the threads'
+caches of small blocks, which keep the pages around them: these servers have one heap and no such caches.
+
+The report has for each kind the slope of RSS at rest in MiB a minute by least squares, after the first third of the time, with its
+confidence interval of 95 %, and what follows: memory does not grow (the interval lies below 0.02 MiB a minute), grows (it lies above), or
+there were too few minutes to say; first and last descriptors, threads, workers; the median and 99th percentile of the delays in the
 first and the last third. It is a violation if an acknowledged transaction is missing, the database is damaged, a session gets an answer that
-it must not get, or a server does not end with 0 at SIGTERM, and if memory certainly grows (all of the interval lies above 0.02 MiB a minute).
-Ends with 1 if there was one. $UMS_BIN is the program. Python is slow, so this load keeps no server busy; it is the mixture that counts.
+it must not get, a server does not come to rest, does not end with 0 at SIGTERM, or its memory grows. Ends with 1 if there was one.
+$UMS_BIN is the program. Python is slow, so this load keeps no server busy; it is the mixture that counts.
 """
 
 import argparse
@@ -19,6 +25,7 @@ import contextlib
 import math
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -31,7 +38,10 @@ from bystanders import EXPECTED, Bystanders
 from owned import Server
 
 LIMIT = 0.02  # MiB a minute.
-SAMPLE = 2.0  # Seconds between two looks at the memory.
+SAMPLE = 2.0  # Seconds between two looks at the memory under load.
+PERIOD = 90.0  # Seconds from one rest to the next.
+QUIET = 1.5  # A server that has not been giving memory back for so many seconds has given it back.
+REST = 25.0  # The longest time, in seconds, in which a server without load gives its free memory back.
 # Quantiles of Student's t distribution for 97.5 %, by degrees of freedom; beyond the last it is nearly the normal distribution's.
 T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 8: 2.31, 10: 2.23, 15: 2.13, 20: 2.09, 30: 2.04, 60: 2.00}
 
@@ -39,15 +49,16 @@ T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 8: 2.31, 10: 2.23, 1
 class Mixer(threading.Thread):
     """A session that does one thing after the other, most of which end badly."""
 
-    def __init__(self, server, seed):
+    def __init__(self, server, seed, gate):
         super().__init__(daemon=True)
-        self.server, self.dice = server, random.Random(seed)
+        self.server, self.dice, self.gate = server, random.Random(seed), gate
         self.stopped, self.error, self.done = threading.Event(), None, 0
 
     def run(self):
         deeds = [self.read, self.sort, self.portal, self.copy, self.leave, self.cancelled, self.large]
         try:
             while not self.stopped.is_set():
+                self.gate.go_through()
                 deed = self.dice.choice(deeds)
                 try:
                     with contextlib.closing(wire.Conn(self.server.port)) as conn:
@@ -61,6 +72,7 @@ class Mixer(threading.Thread):
             self.error = error
 
     def read(self, conn):
+        conn.query("select sum(length(x)) from filling")  # So the cache of each of the server's connections is soon as large as it may be.
         for _ in range(20):
             conn.prepared("select money from accounts where id = $1", [self.dice.randrange(100)], name="", oids=(23,))
 
@@ -107,20 +119,39 @@ class Watched:
         self.kind = kind
         self.server = Server(f"{folder}/{kind}.db", "--workers", kind)
         self.beside = Bystanders(self.server.port, sessions=3, seed=seed)
-        self.mixers = [Mixer(self.server, seed * 100 + n) for n in range(3)]
+        self.gate = self.beside.gate
+        self.mixers = [Mixer(self.server, seed * 100 + n, self.gate) for n in range(3)]
         self.memory, self.rows = [], []
 
     def start(self):
+        with contextlib.closing(wire.Conn(self.server.port)) as conn:
+            conn.query("create table filling as select randomblob(1000) as x from generate_series(1, 4000)")
         self.beside.__enter__()
         for one in self.mixers:
             one.start()
 
-    def look(self):
+    def rss(self):
         pages = int(Path(f"/proc/{self.server.pid}/statm").read_text().split()[1])
-        self.memory.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
-    def minute(self):
-        """Ends a minute: its median of the memory, and the other figures."""
+    def trims(self):
+        """Returns whether the server is about to give free memory back: it has a thread for that."""
+        for task in Path(f"/proc/{self.server.pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # The thread has ended.
+                if (task / "comm").read_text().strip() == "ums-trim":
+                    return True
+        return False
+
+    def come_to_rest(self):
+        """Waits until no session has a statement. Then a large value makes sure that the server gives back what is free."""
+        sessions = len(self.beside.all) + len(self.mixers)
+        wire.wait_for(f"{self.kind}: sessions at rest", lambda: self.gate.waiting == sessions or not self.alive(), True)
+        with contextlib.closing(wire.Conn(self.server.port)) as conn:
+            conn.query("select length(hex(zeroblob(8000000)))")
+
+    def reading(self, minute):
+        """Returns the figures at rest, so many minutes after the beginning."""
+        under_load, self.memory = statistics.median(self.memory or [math.nan]), []
         waits = sorted(wait for one in self.beside.all for wait in one.waits)
         for one in self.beside.all:
             one.waits = []
@@ -129,10 +160,9 @@ class Watched:
         at = lambda share: 1000 * waits[min(len(waits) - 1, int(share * len(waits)))] if waits else math.nan
         proc = Path(f"/proc/{self.server.pid}")
         self.rows.append({
-            "rss": statistics.median(self.memory), "descriptors": len(list((proc / "fd").iterdir())), "workers": int(workers),
+            "minute": minute, "rss": self.rss(), "load": under_load, "descriptors": len(list((proc / "fd").iterdir())), "workers": int(workers),
             "threads": len(list((proc / "task").iterdir())), "p50": at(0.5), "p99": at(0.99), "done": self.beside.done,
         })
-        self.memory = []
         return self.rows[-1]
 
     def alive(self):
@@ -141,6 +171,7 @@ class Watched:
     def end(self):
         """Stops the load and the server. Returns the violations."""
         found = []
+        self.gate.open()
         for one in self.mixers:
             one.stopped.set()
         for one in self.mixers:
@@ -155,39 +186,72 @@ class Watched:
         return found
 
 
-def slope(values):
-    """Returns the slope of a line through these values, one a minute, and half the width of its confidence interval of 95 %."""
-    n = len(values)
+def slope(points):
+    """Returns the slope of a line through these points, and half the width of its confidence interval of 95 %."""
+    n = len(points)
     if n < 3:
         return math.nan, math.nan
-    middle, mean = (n - 1) / 2, statistics.fmean(values)
-    spread = sum((x - middle) ** 2 for x in range(n))
-    rise = sum((x - middle) * (value - mean) for x, value in enumerate(values)) / spread
-    rest = sum((value - mean - rise * (x - middle)) ** 2 for x, value in enumerate(values))
+    middle, mean = (statistics.fmean(column) for column in zip(*points))
+    spread = sum((x - middle) ** 2 for x, _ in points)
+    rise = sum((x - middle) * (value - mean) for x, value in points) / spread
+    rest = sum((value - mean - rise * (x - middle)) ** 2 for x, value in points)
     quantile = T[max(degrees for degrees in T if degrees <= n - 2)]
     return rise, quantile * math.sqrt(rest / (n - 2) / spread)
+
+
+def rest(kinds):
+    """Brings all servers to rest, until each has given its free memory back."""
+    for one in kinds:
+        one.gate.close()
+    for one in kinds:
+        one.come_to_rest()
+    # The large value was followed by a thread that waits ten seconds, if there was none. A new thread has its name only when it runs.
+    began, quiet = time.monotonic(), time.monotonic() + 2 * QUIET
+    while time.monotonic() < min(quiet, began + REST):
+        if any(one.trims() for one in kinds):
+            quiet = time.monotonic() + QUIET
+        time.sleep(0.1)
+
+
+def verdict(rise, half):
+    if rise + half <= LIMIT:
+        return "does not grow"
+    return "grows" if rise - half > LIMIT else "too few minutes to say"
 
 
 def report(one, found):
     """Prints the figures of one kind, and returns the violations."""
     rows = one.rows
+    if not rows:
+        return found
     late = rows[len(rows) // 3 :]
-    rise, half = slope([row["rss"] for row in late])
-    if rise - half > LIMIT:
+    rise, half = slope([(row["minute"], row["rss"]) for row in late])
+    if verdict(rise, half) == "grows":
         found.append(f"memory grows by {rise:.3f} MiB a minute")
-    sure = "" if math.isnan(half) or rise + half <= LIMIT else f" (too few minutes to say that it is at most {LIMIT})"
     third = max(1, len(rows) // 3)
     before, after = rows[:third], rows[-third:]
     figure = lambda part, name: statistics.median(row[name] for row in part)
     print(f"{one.kind}: {one.beside.done} transfers, {sum(mixer.done for mixer in one.mixers)} other deeds, {one.beside.lost} connections lost")
-    print(f"  memory       {rows[0]['rss']:.1f} -> {rows[-1]['rss']:.1f} MiB; slope {rise:+.3f} +- {half:.3f} MiB a minute{sure}")
+    print(f"  memory       {rows[0]['rss']:.1f} -> {rows[-1]['rss']:.1f} MiB at rest, {rows[0]['load']:.1f} -> {rows[-1]['load']:.1f} MiB under load")
+    print(f"  slope        {rise:+.3f} +- {half:.3f} MiB a minute at rest: {verdict(rise, half)} (the limit is {LIMIT})")
     for name in ("descriptors", "threads", "workers"):
         print(f"  {name:<12} {rows[0][name]} -> {rows[-1][name]}")
     for name in ("p50", "p99"):
         print(f"  delay {name:<6} {figure(before, name):.1f} -> {figure(after, name):.1f} ms")
     for violation in found:
         print(f"  VIOLATION: {violation}")
+    if found:
+        print("  what the server said at the end:", *one.server.said().splitlines()[-40:], sep="\n    ")
     return found
+
+
+def tell(minute, rows, csv):
+    """Prints the figures of each kind."""
+    say = lambda kind, row: f"{kind} {row['rss']:.1f} MiB, {row['descriptors']} descriptors, {row['threads']} threads, p99 {row['p99']:.1f} ms"
+    print(f"{minute:>5.1f} min  " + "; ".join(say(*pair) for pair in rows.items()), flush=True)
+    for kind, row in rows.items():
+        values = [row[name] for name in ("rss", "load", "descriptors", "threads", "workers", "p50", "p99", "done")]
+        print(kind, *(f"{value:.3f}" for value in [minute, *values]), sep=",", file=csv)
 
 
 def main():
@@ -195,36 +259,49 @@ def main():
     parser.add_argument("--minutes", type=float, default=45, help="how long the load runs (default: 45)")
     parser.add_argument("--kinds", default="thread,fiber,context", help="kinds of workers, separated by commas")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the random choices")
-    parser.add_argument("--csv", help="write the figures of each minute to this file")
+    parser.add_argument("--csv", help="write the figures of each rest to this file")
     options = parser.parse_args()
     wire.many_files()
-    with tempfile.TemporaryDirectory() as folder:
+    os.environ["GLIBC_TUNABLES"] = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"
+    for sign in (signal.SIGINT, signal.SIGTERM):  # Each ends the run with a report, in the background too.
+        signal.signal(sign, signal.default_int_handler)
+    resting = 0.0
+    with tempfile.TemporaryDirectory() as folder, open(options.csv or os.devnull, "w", buffering=1) as csv:
+        print("kind,minute,rss_mib,load_mib,descriptors,threads,workers,p50_ms,p99_ms,transfers", file=csv)
         kinds = [Watched(kind, folder, options.seed) for kind in options.kinds.split(",")]
+        alive = lambda: all(one.alive() for one in kinds)
+        restless = []
         for one in kinds:
             one.start()
         began = time.monotonic()
         try:
-            for minute in range(1, math.ceil(options.minutes) + 1):
-                while time.monotonic() < began + 60 * min(minute, options.minutes) and all(one.alive() for one in kinds):
+            for period in range(1, math.ceil(60 * options.minutes / PERIOD) + 1):
+                while time.monotonic() < began + min(PERIOD * period, 60 * options.minutes) and alive():
                     time.sleep(SAMPLE)
                     for one in kinds:
-                        one.look()
-                rows = {one.kind: one.minute() for one in kinds}
-                say = lambda kind, row: f"{kind} {row['rss']:.1f} MiB, {row['descriptors']} descriptors, {row['threads']} threads, p99 {row['p99']:.1f} ms"
-                print(f"{minute:>4} min  " + "; ".join(say(*pair) for pair in rows.items()), flush=True)
-                if not all(one.alive() for one in kinds):
+                        one.memory.append(one.rss())
+                if not alive():
                     break
+                paused = time.monotonic()
+                rest(kinds)
+                minute = (time.monotonic() - began) / 60
+                tell(minute, {one.kind: one.reading(minute) for one in kinds}, csv)
+                for one in kinds:
+                    one.gate.open()
+                resting += time.monotonic() - paused
         except KeyboardInterrupt:
             print("interrupted: the report is of the time until now", flush=True)
-        violations = [violation for one in kinds for violation in report(one, one.end())]
-    if options.csv:
-        with open(options.csv, "w") as file:
-            print("kind,minute,rss_mib,descriptors,threads,workers,p50_ms,p99_ms,transfers", file=file)
+        except (AssertionError, wire.Closed, wire.Refused, OSError) as error:
+            restless = [f"{type(error).__name__}: {error}"]
+        except BaseException:
             for one in kinds:
-                for minute, row in enumerate(one.rows, 1):
-                    values = [row[name] for name in ("rss", "descriptors", "threads", "workers", "p50", "p99", "done")]
-                    print(one.kind, minute, *(f"{value:.3f}" for value in values), sep=",", file=file)
-    print(f"soak.py: {(time.monotonic() - began) / 60:.1f} minutes, {len(violations)} violations")
+                one.server.kill()
+            raise
+        took = time.monotonic() - began
+        violations = restless + [violation for one in kinds for violation in report(one, one.end())]
+    for violation in restless:
+        print(f"VIOLATION: {violation}")
+    print(f"soak.py: {took / 60:.1f} minutes, with load for {1 - resting / took:.0%} of them, {len(violations)} violations")
     sys.exit(1 if violations else 0)
 
 

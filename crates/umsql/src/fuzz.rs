@@ -129,7 +129,7 @@ fn message(tag: u8, body: &[u8]) -> Vec<u8> {
 fn answers(mut bytes: &[u8]) -> Vec<Answer> {
     let mut all = Vec::new();
     while let [tag, a, b, c, d, rest @ ..] = bytes {
-        assert!(b"RSKZCTDEN123stInGAV".contains(tag), "an answer of type {tag}");
+        assert!(b"RSKZCTDEN123stInGAv".contains(tag), "an answer of type {tag}");
         let len = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
         assert!((4..=rest.len() + 4).contains(&len), "a length of {len}");
         let (body, next) = rest.split_at(len - 4);

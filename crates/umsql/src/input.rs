@@ -2,7 +2,8 @@
 //!
 //! A *frame* is one message of the protocol. A *unit* is what one work request consumes: a simple
 //! query, or the messages of an extended cycle up to its Sync or Flush. Lengths are checked before
-//! memory is taken for a message.
+//! memory is taken for a message. A message for which there is no memory is skipped, and then
+//! answered with an error.
 
 use std::io;
 
@@ -40,9 +41,16 @@ impl Session {
                 return Ok(Fill::Part);
             }
             reads += 1;
-            let len = self.make_room()?;
-            let read = self.stream.try_read(conn, &mut self.input[len..]);
-            self.input.truncate(len + *read.as_ref().unwrap_or(&0));
+            let len = match self.make_room() {
+                Err(_) if self.skips_message() => continue,
+                room => room?,
+            };
+            let most = if self.unread > 0 { CHUNK.min(self.unread) } else { CHUNK };
+            let read = self.stream.try_read(conn, &mut self.input[len..len + most]);
+            let count = *read.as_ref().unwrap_or(&0);
+            let skipped = count.min(self.unread);
+            self.unread -= skipped;
+            self.input.truncate(len + count - skipped);
             match read {
                 Ok(0) => return Ok(Fill::End),
                 Ok(_) => (),
@@ -51,6 +59,35 @@ impl Session {
                 Err(error) => return Err(Failure::gone(error)),
             }
         }
+    }
+
+    /// Cuts off the message at the end of the input, for which there is no memory. What has not
+    /// arrived of it is skipped later. Returns false if there is no such message.
+    fn skips_message(&mut self) -> bool {
+        if !self.is_logged_in() {
+            return false;
+        }
+        let max = self.max_message();
+        let mut start = self.consumed;
+        loop {
+            let rest = &self.input[start..];
+            let Ok(Some(len)) = frame_len(rest, max) else { return false };
+            if len > rest.len() {
+                self.too_large = Some(rest[0]);
+                self.unread = len - rest.len();
+                break;
+            }
+            start += len;
+        }
+        // The cycle is not carried out as a whole.
+        self.several |= start > self.consumed;
+        self.input.truncate(start);
+        // So the next read needs no more memory.
+        self.input.shrink_to(start + CHUNK);
+        self.kept.input = self.input.capacity();
+        // It is less than was counted before.
+        let _ = self.count();
+        true
     }
 
     pub(crate) fn max_message(&self) -> usize {
@@ -64,6 +101,10 @@ impl Session {
             let len = startup_len(rest, LOGIN_MESSAGE_MAX)?.filter(|len| *len <= rest.len());
             self.unit_end = self.consumed + len.unwrap_or(0);
             return Ok(len.is_some());
+        }
+        if self.too_large.is_some() {
+            self.unit_end = self.input.len();
+            return Ok(self.unread == 0);
         }
         let (mut end, mut executes, mut closed) = (0, 0, false);
         while let Some(len) = frame_len(&rest[end..], self.max_message())? {
@@ -104,6 +145,9 @@ impl Session {
     }
 
     /// Takes the complete frame at the front of the input.
+    ///
+    /// # Errors
+    /// 53200 if there is no memory to carry it out. Then it is consumed.
     pub(crate) fn take_frame(&mut self) -> Result<(u8, Vec<u8>)> {
         let rest = &self.input[self.consumed..];
         let len = frame_len(rest, self.max_message())?.filter(|len| *len <= rest.len());
@@ -113,7 +157,11 @@ impl Session {
             // The body is copied here, and once more in pieces: a text of SQL as tokens.
             let copies = if matches!(tag, b'Q' | b'P') { size_of::<Token<'_>>() } else { 2 };
             self.kept.input = self.input.capacity() + copies * len;
-            self.count()?;
+            if let Err(error) = self.count() {
+                self.kept.input = self.input.capacity();
+                self.consumed += len;
+                return Err(error);
+            }
         }
         let body = self.input[self.consumed + 5..self.consumed + len].to_vec();
         self.consumed += len;
@@ -136,6 +184,10 @@ impl Session {
             let rest = &self.input[self.consumed..];
             if frame_len(rest, self.max_message())?.is_some_and(|len| len <= rest.len()) {
                 return Ok(self.take_frame()?);
+            }
+            // What follows was skipped.
+            if self.too_large.is_some() {
+                return Err(SqlError::out_of_memory().into());
             }
             self.input.drain(..self.consumed);
             self.unit_end = self.unit_end.saturating_sub(self.consumed);

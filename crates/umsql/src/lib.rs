@@ -62,6 +62,8 @@ mod durability_tests;
 mod fruitless_tests;
 #[cfg(test)]
 mod late_tests;
+#[cfg(test)]
+mod too_large_tests;
 
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]

@@ -93,6 +93,11 @@ pub struct Session {
     pub(crate) consumed: usize,
     /// Where the current unit ends in `input`.
     pub(crate) unit_end: usize,
+    /// The tag of a message for which there is no memory. It is answered with an error after the
+    /// messages in `input`, which came before it.
+    pub(crate) too_large: Option<u8>,
+    /// How many bytes of that message have not arrived yet. They are skipped.
+    pub(crate) unread: usize,
     pub(crate) out: Out,
 
     pub(crate) tx: Tx,
@@ -177,6 +182,8 @@ impl Session {
             input: Vec::new(),
             consumed: 0,
             unit_end: 0,
+            too_large: None,
+            unread: 0,
             out: Out::default(),
             tx: Tx::Idle,
             read_only: false,
@@ -334,11 +341,18 @@ impl Session {
         let mut cancelled = cancelled;
         while self.consumed < self.unit_end {
             let start = self.consumed;
-            let (tag, body) = self.take_frame()?;
+            let tag = self.input[start];
+            let body = match self.take_frame() {
+                Err(error) if error.code == "53200" && self.is_logged_in() => {
+                    self.refuse_message(tag, error)?;
+                    continue;
+                }
+                frame => frame?.1,
+            };
             let is_statement = matches!(tag, b'Q' | b'P' | b'B' | b'D' | b'E' | b'C');
             if cancelled && is_statement && self.is_logged_in() {
                 cancelled = false;
-                self.message_cancelled(tag)?;
+                self.refuse_message(tag, host::Interrupted.into())?;
                 continue;
             }
             let outcome = match self.phase {
@@ -354,6 +368,9 @@ impl Session {
             if std::mem::take(&mut self.cancelled_late) {
                 return Err(Failure::Again);
             }
+        }
+        if let Some(tag) = self.too_large.take() {
+            self.refuse_message(tag, SqlError::out_of_memory())?;
         }
         Ok(true)
     }
@@ -385,15 +402,25 @@ impl Session {
         Ok(true)
     }
 
-    /// Answers a message whose statement was cancelled while it was deferred.
-    fn message_cancelled(&mut self, tag: u8) -> std::result::Result<(), Failure> {
+    /// Answers a message that is not carried out: its statement was cancelled while it was
+    /// deferred, or there is no memory for it.
+    fn refuse_message(&mut self, tag: u8, error: SqlError) -> std::result::Result<(), Failure> {
         self.statements_done = 0;
-        self.fail(SqlError::from(host::Interrupted).into(), |_| None)?;
-        if tag == b'Q' {
-            self.ready();
-            self.let_go();
-        } else {
-            self.skip_to_sync = true;
+        self.disarm_all();
+        match tag {
+            b'Q' | b'F' => {
+                self.fail(error.into(), |_| None)?;
+                self.several = false;
+                self.ready();
+                self.let_go();
+            }
+            b'P' | b'B' | b'D' | b'E' | b'C' if !self.skip_to_sync => {
+                self.fail(error.into(), |_| None)?;
+                self.skip_to_sync = true;
+            }
+            // What follows an error, up to Sync, and the data of a COPY that has been refused.
+            b'P' | b'B' | b'D' | b'E' | b'C' | b'd' | b'c' | b'f' => (),
+            _ => return Err(error.into()),
         }
         Ok(())
     }
