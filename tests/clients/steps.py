@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 9, 12, 13, 17, 0x4206, 0x4207
+PTRACE_CONT, PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 9, 12, 13, 17, 0x4206, 0x4207
 WALL = 0x40000000
 RAX, RDX, RIP = 10, 12, 16
 FUTEX = 202
@@ -39,6 +39,28 @@ def thread_of(pid, name):
 def is_asleep(thread):
     """Returns whether the thread sleeps in a system call. A thread that the debugger has stopped does not."""
     return Path(f"/proc/{thread}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
+
+
+def trap_is_pending(thread):
+    """Returns whether the thread has a SIGTRAP that has not been delivered."""
+    status = Path(f"/proc/{thread}/status").read_text()
+    pending = next(line.split()[1] for line in status.splitlines() if line.startswith("SigPnd:"))
+    return int(pending, 16) >> (signal.SIGTRAP - 1) & 1
+
+
+def let_go(thread, stopped, pending):
+    """Ends the tracing of a thread, which goes on with the signal that is pending."""
+    if not stopped:
+        ptrace(PTRACE_INTERRUPT, thread)
+        os.waitpid(thread, WALL)
+        # A thread that is interrupted in a system call stops for that first. The trap of the step out of the call comes behind it, and
+        # would end the process if nothing traced the thread any more.
+        while trap_is_pending(thread):
+            ptrace(PTRACE_CONT, thread)
+            _, status = os.waitpid(thread, WALL)
+            signalled = os.WSTOPSIG(status)
+            pending = 0 if signalled == signal.SIGTRAP else signalled
+    ptrace(PTRACE_DETACH, thread, pending)
 
 
 def time_reader(pid):
@@ -77,7 +99,7 @@ def walk(thread, may_sleep=lambda registers: False, reads_time=lambda registers:
             timed = reads_time(registers)
             count += 1
             ptrace(PTRACE_SINGLESTEP, thread, pending)
-            stopped = False
+            pending, stopped = 0, False
             found, status = os.waitpid(thread, WALL | polls)
             while not found:
                 if is_asleep(thread):
@@ -95,10 +117,7 @@ def walk(thread, may_sleep=lambda registers: False, reads_time=lambda registers:
                 registers[RDX], registers[RAX] = divmod(began + count, 1 << 32)
                 ptrace(PTRACE_SETREGS, thread, ctypes.addressof(registers))
     finally:
-        if not stopped:
-            ptrace(PTRACE_INTERRUPT, thread)
-            os.waitpid(thread, WALL)
-        ptrace(PTRACE_DETACH, thread)
+        let_go(thread, stopped, pending)
 
 
 def steps(pid, thread, sleeps):

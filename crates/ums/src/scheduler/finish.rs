@@ -3,10 +3,10 @@
 //! In general it becomes idle, and takes a turn. In two cases it is known without a whole turn what
 //! runs next, provided that nothing else has happened meanwhile:
 //!
-//! * *The joiner.* The end of the request has ended a wait of a worker of this scheduler, there is
-//!   no urgent request, and no other worker whose wait has ended or the join is quick. Then that
-//!   worker goes first (rule 3 of lists/fairness), so it gets the baton. It does not become Runnable
-//!   in between.
+//! * *The joiner.* The end of the request has ended a wait of a worker of this scheduler. There is
+//!   no urgent request; and there is no other worker whose wait has ended, or the join is quick.
+//!   Then that worker goes first (rule 3 of lists/fairness), so it gets the baton. It does not
+//!   become Runnable in between.
 //! * *The next request.* No worker is ready that goes before the first request of the own lane. A
 //!   turn would give that request to the worker that runs already, so the worker goes on with it.
 //!   It does not become idle in between.

@@ -15,7 +15,8 @@
 //!    is quick: less than [`WHOLE`] * [`TICKS`] ticks have passed since the last choice of a join
 //!    that was counted. A choice of a join that leaves something older behind counts by that time:
 //!    [`TICKS`] ticks are one part, [`WHOLE`] parts are a choice, and it counts as one part at
-//!    least and as a choice at most. There are no choices of joins while things go by age.
+//!    least and as a choice at most. There are no choices of joins while things go by age. A joiner
+//!    for which there is none is in the second line like any worker whose wait has ended.
 //!
 //! Rule 3 has a reason. A program that divides its work into a tree of tasks makes millions of
 //! joins, each of less than a microsecond. If each counted as a whole choice, a period that goes by
@@ -24,7 +25,7 @@
 //! the stacks in use.
 //!
 //! **Bound.** Let w become ready when R others are. At most R + K others are chosen before w if R <
-//! K, and at most 2R + K in any case, whatever becomes ready meanwhile. Choices that leave something
+//! K, and at most 2R + K in any case, whatever becomes ready meanwhile. Choices that leave a thing
 //! behind are counted here as rules 2 and 3 count them; the one that makes a period begin counts as
 //! what was left. Proof: while w is ready, each choice of a younger thing is counted, because w is
 //! left behind. So at most K choices are counted between two periods that go by age. In such a
@@ -161,7 +162,7 @@ impl Fairness {
         self.count(WHOLE, left);
     }
 
-    /// Counts a choice of a join, made at the time `now` in ticks, that left something older behind.
+    /// Counts a choice of a join at the time `now`, in ticks, that left something older behind.
     #[inline]
     pub fn join_passes_over(&mut self, now: u64, left: usize) {
         let parts = self.parts(now);
