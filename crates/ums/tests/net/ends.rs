@@ -77,9 +77,15 @@ fn a_cancelled_request_reads_no_more_but_can_send_a_last_message_b59() {
 fn a_loop_over_incoming_connections_ends_when_it_is_cancelled() {
     everywhere(|node| {
         let (listener, address) = listener();
-        let task = node.spawn(move || listener.incoming().filter(Result::is_ok).count()).unwrap();
+        let (begins, begun) = std::sync::mpsc::channel();
+        let task = node.spawn(move || {
+            begins.send(()).unwrap();
+            listener.incoming().filter(Result::is_ok).count()
+        });
         let streams: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        begun.recv().unwrap();
         settle();
+        let task = task.unwrap();
         task.cancel();
         assert!(task.join().unwrap() <= streams.len());
     });
