@@ -26,8 +26,8 @@ pub struct Connection<'a> {
     /// The longest time that one read or write waits; `None` means no limit.
     pub timeout: Option<Duration>,
     /// Whether a cancellation of the request ends a write that waits; true when a request begins.
-    /// A write that begins to wait when the connection [is closing](Connection::is_closing) is always
-    /// ended by it.
+    /// It always ends a write that begins to wait when the connection [is
+    /// closing](Connection::is_closing).
     pub cancellable: bool,
     /// The longest time for the client to make room for one part of what the session writes; when a
     /// request begins, that of [`ServeOptions::write_limit`]. A part that has begun to wait keeps
