@@ -33,6 +33,8 @@ pub enum Next {
     /// The session gets another work request, after those that are queued already.
     Again,
     /// The session is not called, not even for input, until [`Resumer::resume`] is called.
+    ///
+    /// [`Resumer::resume`]: super::Resumer::resume
     Park,
     /// The connection closes.
     Close,
