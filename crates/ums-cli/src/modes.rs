@@ -1,5 +1,5 @@
 //! The modes of a database that existed before the server started: a warning if other users can
-//! read it. Older versions made files that they could.
+//! read or replace it. Older versions made files that they could read.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,14 @@ use crate::access::{own_user, quoted};
 
 /// What the group and others may do with a file: read or write.
 const OPEN: u32 = 0o066;
+/// What they may do with a folder that lets them replace a file in it: write. They see its names,
+/// and no file, if they can only read it.
+const WRITABLE: u32 = 0o022;
 /// The bit of a folder in which nobody can remove what belongs to others, such as /tmp.
 const STICKY: u32 = 0o1000;
 
-/// Warns on stderr if other users can read or write the database, its log or its folder, and prints
-/// the command that corrects it.
+/// Warns on stderr if other users can read or write the database or its log, or can replace them,
+/// and prints the command that corrects it.
 pub fn warn_of_open_modes(database: &Path) {
     if let Some(command) = correction(database) {
         eprintln!(
@@ -30,19 +33,20 @@ fn correction(database: &Path) -> Option<String> {
         name.push(suffix);
         PathBuf::from(name)
     };
-    let mut paths = ["", "-wal", "-shm"].map(beside).to_vec();
-    if let Ok(whole) = std::path::absolute(database) {
-        paths.extend(whole.parent().map(Path::to_owned));
-    }
-    paths.retain(|path| {
+    let is_open = |path: &PathBuf| path.metadata().is_ok_and(|seen| seen.mode() & OPEN != 0);
+    let lets_replace = |path: &PathBuf| {
         path.metadata().is_ok_and(|seen| {
-            let is_shared =
-                seen.is_dir() && (seen.mode() & STICKY != 0 || seen.uid() != own_user());
-            seen.mode() & OPEN != 0 && !is_shared
+            seen.mode() & WRITABLE != 0 && seen.mode() & STICKY == 0 && seen.uid() == own_user()
         })
-    });
-    let words: Vec<_> = paths.iter().map(|path| quoted(&path.to_string_lossy())).collect();
-    (!words.is_empty()).then(|| format!("chmod go-rwx {}", words.join(" ")))
+    };
+    let whole = std::path::absolute(database).ok();
+    let folder = whole.as_deref().and_then(Path::parent).map(Path::to_owned).filter(lets_replace);
+    let files = ["", "-wal", "-shm"].map(beside).into_iter().filter(is_open);
+    let words: Vec<_> = files.map(|path| quoted(&path.to_string_lossy())).collect();
+    let of_files = (!words.is_empty()).then(|| format!("chmod go-rwx {}", words.join(" ")));
+    let of_folder = folder.map(|path| format!("chmod go-w {}", quoted(&path.to_string_lossy())));
+    let commands: Vec<_> = [of_files, of_folder].into_iter().flatten().collect();
+    (!commands.is_empty()).then(|| commands.join(" && "))
 }
 
 #[cfg(test)]
@@ -69,11 +73,16 @@ mod tests {
         assert_eq!(correction(&db), Some(wal_only));
         set(&db, 0o640);
         set(&wal, 0o600);
-        set(&dir, 0o755);
-        let both = format!("chmod go-rwx '{}' {}", db.display(), dir.display());
+        let of_file = format!("chmod go-rwx '{}'", db.display());
+        for mode in [0o755, 0o1777] {
+            set(&dir, mode);
+            assert_eq!(correction(&db), Some(of_file.clone()));
+        }
+        set(&dir, 0o775);
+        let both = format!("{of_file} && chmod go-w {}", dir.display());
         assert_eq!(correction(&db), Some(both));
-        set(&dir, 0o1777);
-        assert_eq!(correction(&db), Some(format!("chmod go-rwx '{}'", db.display())));
+        set(&db, 0o600);
+        assert_eq!(correction(&db), Some(format!("chmod go-w {}", dir.display())));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }
