@@ -11,7 +11,7 @@ const OPEN: u32 = 0o066;
 /// What they may do with a folder that lets them replace a file in it: write. They see its names,
 /// and no file, if they can only read it.
 const WRITABLE: u32 = 0o022;
-/// The bit of a folder in which nobody can remove what belongs to others, such as /tmp.
+/// The bit of a folder, such as /tmp, in which users can remove only their own files.
 const STICKY: u32 = 0o1000;
 
 /// Warns on stderr if other users can read or write the database or its log, or can replace them,

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `e` | answers `e` |
 //! | `a` | establishes the connection: answers `a`, or `n` if it may not |
-//! | `p` | parks, for ever |
+//! | `p` | parks, and is never resumed |
 //! | `r` | reads the next byte in the same request, and ends |
 //! | `R` | reads byte after byte in the same request |
 //! | `w` | writes without end, in parts that begin by themselves |
@@ -203,7 +203,7 @@ fn a_client_that_sends_all_the_time_does_not_prolong_its_login() {
     });
 }
 
-/// Without the server's stop nobody takes the alarm of the logins away before the schedulers end.
+/// If the server is not stopped, the alarm of the logins is still set when the schedulers end.
 #[test]
 fn a_node_ends_while_a_server_still_waits_for_logins() {
     each_end(

@@ -34,7 +34,7 @@ struct Waiting {
 /// The server's timer.
 #[derive(Default)]
 enum Alarm {
-    /// It is not set, because nobody waits.
+    /// It is not set, because no client is about to log in.
     #[default]
     Off,
     /// It is being set, for the time with this number.
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn those_that_pass_or_leave_in_time_are_not_late() {
         let logins = Logins::new(Some(Duration::from_secs(3600)));
-        assert_eq!(logins.begin_alarm(), None, "nobody waits");
+        assert_eq!(logins.begin_alarm(), None, "no client is about to log in");
         let [one, two, three] = [1, 2, 3].map(|user| logins.add(user));
         assert_eq!(logins.begin_alarm(), Some((one, 1)));
         assert_eq!(logins.begin_alarm(), None, "it is being set");

@@ -20,7 +20,7 @@ use crate::node::HiddenScheduler;
 ///     login_limit: Some(Duration::from_secs(10)),
 ///     max_new: 100,
 ///     max_connections: 1000,
-///     // Nobody takes all of that alone.
+///     // One address cannot take all of that.
 ///     max_per_address: 50,
 ///     max_rate_per_address: 20,
 ///     max_rate: 500,
