@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::*;
 use ums::task::JoinError;
 use ums::testing::scheduler;
-use ums::{Builder, JoinHandle, Node, WaitError, WaitReason};
+use ums::{Builder, JoinHandle, Node, WaitError, WaitReason, WorkerKind};
 
 /// Spawns this many tasks, and joins them in the order of their numbers.
 fn batch(tasks: usize) -> usize {
@@ -141,6 +141,200 @@ fn a_worker_whose_wait_has_ended_runs_beside_endless_joins_b9() {
             },
         );
     }
+}
+
+/// Returns how often a worker has waited for a task since the waits were reset.
+fn joins(node: &Node) -> u64 {
+    let waits = node.snapshot().waits;
+    waits.iter().find(|w| w.reason == WaitReason::JOIN).expect("a row for each reason").count
+}
+
+#[test]
+fn the_next_tasks_follow_two_that_were_joined_in_order_g11() {
+    each_alone(
+        |b| b,
+        |node, kind, n| {
+            let (rounds, tasks) = (50, 20);
+            at_rest(node, n - 1);
+            node.reset_waits();
+            on(node, n - 1, move || (0..rounds).for_each(|_| _ = batch(tasks)));
+            // At least one task follows each that is joined after the first one. A thread may take
+            // so long to begin that its task is not a quick one.
+            let (joins, most) = (joins(node), rounds * (tasks / 2 + 1));
+            let most = if kind == WorkerKind::Thread { rounds * tasks } else { most * 3 / 2 };
+            assert!(joins <= most as u64, "{joins} joins of {rounds} times {tasks} tasks");
+            // Joined from the last one, each task is waited for.
+            node.reset_waits();
+            on(node, n - 1, move || {
+                let all: Vec<_> = (0..100).map(|_| ums::spawn(|| ())).collect();
+                all.into_iter().rev().for_each(|task| task.join().unwrap());
+            });
+            assert!(self::joins(node) >= 100, "{} joins", self::joins(node));
+        },
+    );
+}
+
+#[test]
+fn a_joiner_does_not_wait_for_all_its_slow_tasks_b9() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let ended = Arc::new(AtomicUsize::new(0));
+            on(node, n - 1, move || {
+                let slow = |_| {
+                    let ended = ended.clone();
+                    ums::spawn(move || (compute(SLOW * 3), ended.fetch_add(1, SeqCst)).1)
+                };
+                let all: Vec<_> = (0..100).map(slow).collect();
+                for (joined, task) in (1..).zip(all) {
+                    task.join().unwrap();
+                    let ended = ended.load(SeqCst);
+                    assert_eq!(ended, joined, "tasks ran before join {joined} returned");
+                }
+            });
+        },
+    );
+}
+
+#[test]
+fn a_worker_that_yielded_and_a_queued_request_run_beside_endless_batches_b9() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let (old, yielder, batches) = on(node, n - 1, || {
+                let [stop, yielded] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+                let (s, y) = (stop.clone(), yielded.clone());
+                let yielder = ums::spawn(move || {
+                    while !s.load(SeqCst) {
+                        ums::yield_now();
+                        y.store(true, SeqCst);
+                    }
+                });
+                // It has yielded after this, and not run again.
+                ums::yield_now();
+                let old = ums::spawn(|| ());
+                yielded.store(false, SeqCst);
+                let mut batches = 0;
+                while !(old.is_finished() && yielded.load(SeqCst)) && batches < 20_000 {
+                    batch(20);
+                    batches += 1;
+                }
+                stop.store(true, SeqCst);
+                (old.is_finished(), yielder.join().is_ok(), batches)
+            });
+            assert!(old && yielder && batches < 20_000, "{batches} batches went before them");
+        },
+    );
+}
+
+#[test]
+fn tasks_that_are_joined_in_order_are_in_time_however_long_they_were_queued() {
+    each_alone(
+        |b| b.queue_timeout(ms(20)),
+        |node, _, n| {
+            on(node, n - 1, || {
+                let all: Vec<_> = (0..20).map(|number| ums::spawn(move || number)).collect();
+                compute(ms(40));
+                for (number, task) in all.into_iter().enumerate() {
+                    assert_eq!(task.join().expect("a joined task is urgent"), number);
+                }
+            });
+        },
+    );
+}
+
+#[test]
+fn a_task_that_waits_among_joined_ones_holds_none_of_them_up() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let gate = Gate::shut();
+            let log = Log::default();
+            let (g, l) = (gate.clone(), log.clone());
+            let joiner = start(node, n - 1, move || {
+                let task = |number| {
+                    let (l, g) = (l.clone(), g.clone());
+                    ums::spawn(move || {
+                        if number == 2 {
+                            g.pass();
+                        }
+                        l.push(number);
+                    })
+                };
+                let all: Vec<_> = (0..6).map(task).collect();
+                all.into_iter().for_each(|task| task.join().unwrap());
+            });
+            eventually("the third task waits", || gate.waiters() == 1);
+            eventually("the others have ended", || log.all().len() == 5);
+            gate.open();
+            joiner.join().unwrap();
+            assert_eq!(log.all(), [0, 1, 3, 4, 5, 2]);
+        },
+    );
+}
+
+#[test]
+fn a_task_of_another_worker_does_not_follow_joined_ones_b9() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let log = Log::default();
+            let [asks, told] = std::array::from_fn(|_| Arc::new(ums::sync::Event::auto(false)));
+            let (a, t, l) = (asks.clone(), told.clone(), log.clone());
+            let other = start(node, n - 1, move || {
+                a.wait().unwrap();
+                drop(ums::spawn(move || l.push("stranger")));
+                t.set();
+            });
+            let l = log.clone();
+            let joiner = start(node, n - 1, move || {
+                let pair = [ums::spawn(|| ()), ums::spawn(|| ())];
+                asks.set();
+                told.wait().unwrap();
+                pair.into_iter().for_each(|task| task.join().unwrap());
+                l.push("joiner");
+            });
+            joiner.join().unwrap();
+            other.join().unwrap();
+            at_rest(node, n - 1);
+            assert_eq!(log.all(), ["joiner", "stranger"]);
+        },
+    );
+}
+
+#[test]
+fn a_worker_that_a_task_has_woken_goes_before_the_next_task_and_the_joiner_b9() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let log = Log::default();
+            let l = log.clone();
+            on(node, n - 1, move || {
+                let event = Arc::new(ums::sync::Event::auto(false));
+                let (e, woken) = (event.clone(), l.clone());
+                let woken = ums::spawn(move || (e.wait().unwrap(), woken.push("woken")).1);
+                // It waits after this.
+                ums::sleep(ms(1)).unwrap();
+                let task = |name| {
+                    let (l, e) = (l.clone(), event.clone());
+                    ums::spawn(move || {
+                        l.push(name);
+                        if name == "b" {
+                            e.set();
+                        }
+                    })
+                };
+                for (task, name) in ["a", "b", "c"].map(|name| (task(name), name)) {
+                    task.join().unwrap();
+                    l.push(name);
+                    // The next join is a slow one, and its task is quick.
+                    compute(SLOW);
+                }
+                woken.join().unwrap();
+            });
+            assert_eq!(log.all(), ["a", "a", "b", "woken", "b", "c", "c"]);
+        },
+    );
 }
 
 #[test]

@@ -172,16 +172,22 @@ impl Scheduler {
             self.queue_again(awaited);
             return None;
         };
-        let since = awaited.state().enqueued;
-        let older = |first: Option<u64>| first.is_some_and(|first| first <= since);
-        let passes = (!self.queue.is_empty() && self.queue.has_older(awaited.state()))
-            || older(core.workers.first_since(core.workers.signalled))
-            || older(core.workers.first_since(core.workers.yielded));
+        let passes = self.passes_over_older(core, awaited.state());
         let started = self.start_on(core, id, Some(awaited));
         if passes {
             self.count_passed_by_join(core, core.turn_at);
         }
         started
+    }
+
+    /// Returns whether something that is ready was so before this request was queued, which has
+    /// been taken from the own lane.
+    #[inline]
+    pub(super) fn passes_over_older(&self, core: &mut Core, request: &RequestState) -> bool {
+        let older = |first: Option<u64>| first.is_some_and(|first| first <= request.enqueued);
+        (!self.queue.is_empty() && self.queue.has_older(request))
+            || older(core.workers.first_since(core.workers.signalled))
+            || older(core.workers.first_since(core.workers.yielded))
     }
 
     /// Counts a choice that a join made at the time `now`, in ticks, and that left something older

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Here, PeersUnnotified, Scheduler, away, here};
+use crate::scheduler::lists::NO_WORKER;
 use crate::scheduler::request::WorkRequest;
 use crate::scheduler::work_queue::Caller;
 use crate::wait::error::EnqueueError;
@@ -32,7 +33,12 @@ impl Scheduler {
         };
         let here = here.filter(|here| here.is(self));
         let queued = match here {
-            Some(_) => self.queue.push_own(request, by),
+            Some(_) => {
+                // A completion routine runs on a worker that has nothing to do with it.
+                let worker = || self.current_waiter().worker.load(Ordering::Relaxed);
+                let parent = if by == Caller::Request { worker() } else { NO_WORKER };
+                self.queue.push_own(request, by, parent)
+            }
             None => self.queue.push(request, by),
         };
         if let Err(refused) = queued {

@@ -1,18 +1,20 @@
 //! Finish: what a worker does that has ended its request.
 //!
-//! In general it becomes idle, and takes a turn. In two cases it is known without a whole turn what
-//! runs next, provided that nothing else has happened meanwhile:
+//! In general it becomes idle, and takes a turn. In three cases it is known without a whole turn
+//! what runs next, provided that nothing else has happened meanwhile:
 //!
 //! * *The joiner.* The end of the request has ended a wait of a worker of this scheduler. There is
 //!   no urgent request; and there is no other worker whose wait has ended, or the join is quick.
 //!   Then that worker goes first (rule 3 of lists/fairness), so it gets the baton. It does not
 //!   become Runnable in between.
+//! * *The next sibling.* The joiner waits for its children in order, so it would soon wait for the
+//!   next of them (rule 4). The worker goes on with that request.
 //! * *The next request.* No worker is ready that goes before the first request of the own lane. A
 //!   turn would give that request to the worker that runs already, so the worker goes on with it.
-//!   It does not become idle in between.
 //!
-//! Both cases count and record what the whole turn counts and records. A worker that goes on with
-//! the next request stays Running (the worker list's picture shows the states).
+//! A worker that goes on with a request does not become idle in between: it stays Running (the
+//! worker list's picture shows the states). All cases count and record what the whole turn counts
+//! and records.
 
 use std::sync::atomic::Ordering;
 
@@ -24,64 +26,152 @@ use crate::os::threads::point;
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::siblings::Siblings;
+use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::WorkRequest;
 use crate::wait::{Claimed, Waiter};
 
+/// A request that a worker has ended.
+pub(super) struct EndedRequest {
+    /// The claimed wait for its end.
+    pub joiner: Option<Claimed>,
+    /// Its position in the lane in which it was last; 0 if it is no sibling.
+    pub position: u64,
+    /// When it ended, in ticks.
+    pub now: u64,
+}
+
+/// What runs next.
+enum Next {
+    /// The worker that has ended its request begins this one.
+    Request(WorkRequest),
+    /// This worker, which is Running already.
+    Worker(WorkerId),
+}
+
 impl Scheduler {
-    /// Ends the turn of worker `me`, which has ended its request at the time `now`, in ticks. Makes
-    /// `joiner`, which has waited for that end, ready. Returns the request that the worker begins
-    /// next, or how the worker leaves its stack.
+    /// Ends the turn of worker `me`, which has ended a request. Makes the joiner, which has waited
+    /// for that end, ready. Returns the request that the worker begins next, or how the worker
+    /// leaves its stack.
     #[inline(never)]
     pub(super) fn finish(
         &self,
         me: WorkerId,
         waiter: &'static Waiter,
-        joiner: Option<Claimed>,
-        now: u64,
+        ended: EndedRequest,
     ) -> Result<WorkRequest, WayOut> {
+        let EndedRequest { joiner, position, now } = ended;
         add(&self.counters.turns, 1);
-        if let Some(joiner) = joiner {
-            // A collector of spans may run code of its own, so it does that before the joiner is
-            // chosen.
-            waiter.record.spans.pause();
-            if let Some(id) = self.with(|core| self.choose_joiner(core, me, &joiner, now)) {
-                joiner.kept();
-                point("turn");
-                self.check();
-                let event = SwitchEvent::At(now);
-                return Err(self.with(|core| core.hand_over(self, id, event)).by_event());
-            }
-            ready_at(joiner, now);
-            waiter.record.spans.go_on();
-        }
-        if let Some(next) = self.with(|core| self.next_request(core, me, now)) {
-            point("turn");
-            self.check();
-            return Ok(next);
-        }
-        self.with(|core| {
-            core.end_turn(self, now, 0);
-            core.workers.finish(me, now);
-            core.record_at(RingEvent::Finish, me, 0, now);
-        });
+        // A collector of spans may run code of its own, so it does that before the choice.
         waiter.record.spans.pause();
-        Err(self.turn())
+        let mut next = None;
+        if let Some(joiner) = joiner {
+            next = self.with(|core| {
+                let parked = joiner.waiter.is_parked_at(self.inbox);
+                let sibling_goes = parked && self.sibling_goes(core, &joiner, position, now);
+                let joiner_goes = parked && !sibling_goes;
+                joiner_goes.then(|| self.choose_joiner(core, me, joiner.waiter, now)).flatten()
+            });
+            match next {
+                Some(_) => _ = joiner.kept(),
+                None => ready_at(joiner, now),
+            }
+        }
+        let next = next.or_else(|| {
+            self.with(|core| {
+                let row = core.siblings.row_of(position);
+                let in_row = row.and_then(|row| self.next_in_row(core, me, row, position, now));
+                in_row.or_else(|| self.next_request(core, me, now))
+            })
+        });
+        let Some(next) = next else {
+            self.with(|core| core.end_request(self, me, now));
+            return Err(self.turn());
+        };
+        point("turn");
+        self.check();
+        match next {
+            Next::Request(request) => {
+                waiter.record.spans.go_on();
+                Ok(request)
+            }
+            Next::Worker(id) => {
+                let event = SwitchEvent::At(now);
+                Err(self.with(|core| core.hand_over(self, id, event)).by_event())
+            }
+        }
     }
 
-    /// Chooses the worker whose wait the request's end has ended: it is Running, and the current
-    /// worker is Idle. Returns None, and has changed nothing, if a turn might choose something
-    /// else.
+    /// Called when the request at `position` has ended, for which this joiner has waited, a parked
+    /// worker of this scheduler. Returns whether the joiner waits for its children in order, and
+    /// the next of them, if it is still there, goes before it.
+    #[inline]
+    fn sibling_goes(&self, core: &mut Core, joiner: &Claimed, position: u64, now: u64) -> bool {
+        let parent = joiner.waiter.worker.load(Ordering::Relaxed);
+        let goes = core.siblings.joined(parent, position)
+            && self.queue.has_child_after(position, parent)
+            && Siblings::is_quick(core.turn_at, now)
+            && self.row_goes_first(core, 0, now);
+        if goes {
+            core.siblings.row_begins(now);
+        }
+        goes
+    }
+
+    /// Returns whether a row of siblings goes before everything else, beside this many workers of
+    /// the row whose wait has ended.
+    #[inline]
+    fn row_goes_first(&self, core: &mut Core, parents: u32, now: u64) -> bool {
+        (core.workers.signalled.len == parents || core.fairness.is_quick(now))
+            && self.queue.urgent() == 0
+            && core.fairness.prefers()
+            && self.nothing_has_happened(core)
+    }
+
+    /// Called when the last sibling of a row has ended, whose position is given. Takes the next
+    /// sibling for worker `me`, or else chooses the parent. Returns None if something goes before
+    /// both, or if the parent runs without the baton already; it is Preemptive then.
+    #[inline(never)]
+    fn next_in_row(
+        &self,
+        core: &mut Core,
+        me: WorkerId,
+        (parent, since): (WorkerId, u64),
+        position: u64,
+        now: u64,
+    ) -> Option<Next> {
+        if !core.workers.is_signalled(parent, since) || !self.row_goes_first(core, 1, now) {
+            return None;
+        }
+        if core.siblings.has_time(now)
+            && let Some(request) = self.queue.take_child_after(position, parent)
+        {
+            core.siblings.next_begins();
+            // As if the parent waited for it already.
+            request.state().make_urgent();
+            if self.passes_over_older(core, request.state()) {
+                self.count_passed_by_join(core, now);
+            }
+            return Some(self.go_on_with(core, me, request, now));
+        }
+        core.workers.shift(parent, State::Runnable, State::Running, 0);
+        if !self.options.kind.can_resume(core, parent) {
+            return None;
+        }
+        Some(self.go_on_by_joiner(core, me, parent, now))
+    }
+
+    /// Chooses the joiner, a parked worker of this scheduler: it is Running, and the current worker
+    /// is Idle. Returns None, and has changed nothing, if a turn might choose something else.
     #[inline]
     fn choose_joiner(
         &self,
         core: &mut Core,
         me: WorkerId,
-        joiner: &Claimed,
+        joiner: &Waiter,
         now: u64,
-    ) -> Option<WorkerId> {
-        let joiner = joiner.waiter;
-        let goes_first = joiner.is_parked_at(self.inbox)
-            && (core.workers.signalled.is_empty() || core.fairness.is_quick(now))
+    ) -> Option<Next> {
+        let goes_first = (core.workers.signalled.is_empty() || core.fairness.is_quick(now))
             && self.queue.urgent() == 0
             && core.fairness.prefers()
             && self.nothing_has_happened(core);
@@ -92,25 +182,30 @@ impl Scheduler {
         joiner.signalled.store(now, Ordering::Relaxed);
         joiner.record.spans.woken();
         core.record_at(RingEvent::Wake, id, core.number, now);
-        core.end_turn(self, now, 0);
-        core.workers.finish(me, now);
-        core.record_at(RingEvent::Finish, me, 0, now);
         core.workers.resume(id);
-        // All that is ready has been so for longer than the joiner.
+        Some(self.go_on_by_joiner(core, me, id, now))
+    }
+
+    /// Worker `me` has ended its request and becomes idle; the joiner, which has become Running,
+    /// goes on.
+    #[inline(always)]
+    fn go_on_by_joiner(&self, core: &mut Core, me: WorkerId, joiner: WorkerId, now: u64) -> Next {
+        core.end_request(self, me, now);
+        // All that is ready has been so for longer than the joiner, or it counts as if it had.
         let queued = !self.queue.is_empty() && self.can_start_others(core);
         if queued || core.workers.runnable() > 0 {
             self.count_passed_by_join(core, now);
         }
         add(&self.counters.end_switches, 1);
         self.publish_at_times(core);
-        Some(id)
+        Next::Worker(joiner)
     }
 
     /// Takes the first request of the own lane for worker `me`. Returns None if a turn might choose
     /// something else; then nothing has changed, except perhaps where the next search of the lane
     /// begins.
     #[inline]
-    fn next_request(&self, core: &mut Core, me: WorkerId, now: u64) -> Option<WorkRequest> {
+    fn next_request(&self, core: &mut Core, me: WorkerId, now: u64) -> Option<Next> {
         // If there are workers beyond the limit, this may be one that takes urgent requests only.
         let others_first = core.workers.runnable() > 0 && !core.fairness.goes_by_age();
         if self.queue.is_empty()
@@ -128,6 +223,12 @@ impl Scheduler {
         }
         let request = self.queue.take_own_until(until)?;
         core.fairness.chosen_by_age();
+        Some(self.go_on_with(core, me, request, now))
+    }
+
+    /// Worker `me`, which has ended its request, begins this one at once.
+    #[inline]
+    fn go_on_with(&self, core: &mut Core, me: WorkerId, request: WorkRequest, now: u64) -> Next {
         core.end_turn(self, now, 0);
         core.record_at(RingEvent::Finish, me, 0, now);
         self.count_start(core, me, request.state(), now);
@@ -135,7 +236,7 @@ impl Scheduler {
         // No switch, but the trace shows that it runs again.
         core.record_at(RingEvent::Switch, me, 0, now);
         self.publish_at_times(core);
-        Some(request)
+        Next::Request(request)
     }
 
     /// Returns whether a turn has nothing to do but to choose. Makes no system call.
@@ -145,5 +246,15 @@ impl Scheduler {
         core.awaited.is_none()
             && self.peers_unnotified.get() == PeersUnnotified::Nothing
             && self.quiet(core)
+    }
+}
+
+impl Core {
+    /// Worker `me` has ended its request, and becomes idle.
+    #[inline]
+    fn end_request(&mut self, scheduler: &Scheduler, me: WorkerId, now: u64) {
+        self.end_turn(scheduler, now, 0);
+        self.workers.finish(me, now);
+        self.record_at(RingEvent::Finish, me, 0, now);
     }
 }

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::finish::EndedRequest;
 use super::state::HERE;
 use super::switch::SwitchEvent;
 use super::wake::ready_at;
@@ -26,7 +27,7 @@ use crate::scheduler::Peers;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::request::WorkRequest;
-use crate::wait::{Claimed, Waiter};
+use crate::wait::Waiter;
 
 /// How long to wait before the next attempt after a worker could not be created.
 const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
@@ -196,8 +197,8 @@ impl Scheduler {
                 (next.take().or_else(|| core.workers.get(me).request.take()), core.turn_at)
             });
             let request = request.expect("a worker is chosen with a request");
-            let (joiner, now) = self.carry_out(request, waiter, began);
-            match self.finish(me, waiter, joiner, now) {
+            let ended = self.carry_out(request, waiter, began);
+            match self.finish(me, waiter, ended) {
                 Ok(request) => next = Some(request),
                 Err(way_out) => self.until_runs(way_out, waiter),
             }
@@ -206,16 +207,20 @@ impl Scheduler {
     }
 
     /// Carries out one work request, from start to end. `began` is the time at which the worker got
-    /// the request. Returns the claimed wait for the request's end, whose waiter the caller makes
-    /// ready, and the time of the end. Both times are in ticks.
+    /// the request, in ticks. The caller makes the joiner ready.
     #[inline]
     fn carry_out(
         &self,
         mut request: WorkRequest,
         waiter: &'static Waiter,
         began: u64,
-    ) -> (Option<Claimed>, u64) {
+    ) -> EndedRequest {
         let mut joiner = None;
+        // Of other requests it is not needed, and would cost a cache line.
+        let may_be_in_row =
+            request.state().is_alone() || self.with(|core| core.siblings.has_begun_a_row());
+        let position =
+            if may_be_in_row { request.state().position.load(Ordering::Relaxed) } else { 0 };
         if !self.waited_too_long(&request) && request.state().start(waiter, began) {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own
@@ -248,7 +253,7 @@ impl Scheduler {
         add(&self.counters.requests_done, 1);
         self.count_ended();
         add(&waiter.record.view.requests_done, 1);
-        (joiner, now)
+        EndedRequest { joiner, position, now }
     }
 
     /// Runs code of a request, or a destructor of something that a request owned. Returns false if

@@ -38,6 +38,7 @@ use crate::scheduler::lists::fairness::Fairness;
 use crate::scheduler::lists::io_board::IoBoard;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoList, IoResult};
 use crate::scheduler::lists::roster::Roster;
+use crate::scheduler::lists::siblings::Siblings;
 use crate::scheduler::lists::timer_list::TimerList;
 use crate::scheduler::lists::worker_list::{STANDBY, State, Worker, Workers};
 use crate::scheduler::request::{SpareBlocks, WorkRequest};
@@ -212,6 +213,7 @@ pub(crate) struct Core {
     pub holder_due: u64,
     /// The request that the current worker is about to wait for, taken from the work queue.
     pub awaited: Option<WorkRequest>,
+    pub siblings: Siblings,
     /// How long to poll before sleeping.
     pub(super) spin: Spin,
     /// Workers that wait for a preemptive place.
@@ -324,6 +326,7 @@ impl Core {
             preemptive_granted: 0,
             holder_due: 0,
             awaited: None,
+            siblings: Siblings::new(),
             spin: Spin::new(),
             preemptive_waiters: VecDeque::new(),
         }

@@ -10,6 +10,7 @@ pub(crate) mod fairness;
 pub(crate) mod io_board;
 pub(crate) mod io_list;
 pub(crate) mod roster;
+pub(crate) mod siblings;
 pub(crate) mod timer_list;
 pub(crate) mod worker_list;
 

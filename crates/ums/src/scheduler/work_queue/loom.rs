@@ -45,7 +45,7 @@ fn loom_of_owner_thief_and_canceller_each_request_is_taken_once() {
     model(|| {
         let world = World::new();
         let (first, known) = make(RequestState::new(1, false), || ());
-        assert!(world.lane.push(first).is_ok());
+        assert!(world.lane.push(first, 1).is_ok());
         let [thief, canceller] = [world.clone(), world.clone()];
         let thief = ::loom::thread::spawn(move || {
             thief.count(thief.lane.take_for_another(|| ()));
@@ -54,7 +54,7 @@ fn loom_of_owner_thief_and_canceller_each_request_is_taken_once() {
             canceller.count(canceller.lane.take_this(known.state()));
         });
         let second = make(RequestState::new(2, false), || ()).0;
-        assert!(world.lane.push(second).is_ok(), "the second place is free");
+        assert!(world.lane.push(second, 1).is_ok(), "the second place is free");
         world.count(world.lane.take());
         thief.join().unwrap();
         canceller.join().unwrap();
@@ -79,7 +79,7 @@ fn loom_of_a_request_and_a_sleeper_one_sees_the_other() {
         // E1 to E3, twice.
         let mut seen = false;
         for user in 1..=2 {
-            assert!(world.lane.push(make(RequestState::new(user, false), || ()).0).is_ok());
+            assert!(world.lane.push(make(RequestState::new(user, false), || ()).0, 1).is_ok());
             fence(Ordering::SeqCst);
             seen |= idle.load(Ordering::Relaxed);
         }
@@ -95,7 +95,7 @@ fn loom_of_a_promotion_the_queue_is_never_empty_meanwhile() {
     model(|| {
         let queue = Arc::new(WorkQueue::new(10));
         let (new, known) = make(RequestState::new(1, false), || ());
-        assert!(queue.push_own(new, Caller::Request).is_ok());
+        assert!(queue.push_own(new, Caller::Request, 1).is_ok());
         let promoter = queue.clone();
         let promoter = ::loom::thread::spawn(move || promoter.promote(known.state()));
         assert!(queue.len() > 0, "a sleeper would miss the request");
@@ -111,7 +111,7 @@ fn loom_of_a_promotion_of_all_the_queue_is_never_empty_meanwhile() {
         let queue = Arc::new(WorkQueue::new(10));
         let push = |user| {
             let new = make(RequestState::new(user, false), || ()).0;
-            assert!(queue.push_own(new, Caller::Request).is_ok());
+            assert!(queue.push_own(new, Caller::Request, 1).is_ok());
         };
         push(1);
         let promoter = queue.clone();
@@ -131,7 +131,7 @@ fn loom_of_a_move_to_the_stale_lane_the_queue_is_never_empty_meanwhile() {
         let queue = Arc::new(WorkQueue::new(10));
         let push = |user| {
             let (new, known) = make(RequestState::new(user, false), || ());
-            assert!(queue.push_own(new, Caller::Request).is_ok());
+            assert!(queue.push_own(new, Caller::Request, 1).is_ok());
             known
         };
         let old = push(1);

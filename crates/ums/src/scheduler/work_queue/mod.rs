@@ -32,6 +32,7 @@ use crate::os::atomic;
 use crate::os::counted::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::os::planted::{self, Bug};
 use crate::os::short_lock::{ShortGuard, ShortLock};
+use crate::scheduler::lists::WorkerId;
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::wait::error::EnqueueError;
 
@@ -79,19 +80,22 @@ pub(crate) enum Caller {
 
 /// What only the holder of the scheduler's baton calls.
 impl WorkQueue {
-    /// Queues a request of a caller that holds the baton; otherwise like [`WorkQueue::push`].
+    /// Queues a request of a caller that holds the baton; otherwise like [`WorkQueue::push`]. The
+    /// caller is this worker; a completion routine passes `NO_WORKER`.
     #[inline]
     pub fn push_own(
         &self,
         request: WorkRequest,
         by: Caller,
+        parent: WorkerId,
     ) -> Result<(), (EnqueueError, WorkRequest)> {
         let state = request.state();
         let shared = state.bound || state.is_urgent();
         if shared || self.refuses(by) || self.len() >= self.bound {
             return self.push(request, by);
         }
-        self.own.push(request).or_else(|request| self.push_after_making_room(request, by))
+        let full = |request| self.push_after_making_room(request, by, parent);
+        self.own.push(request, parent).or_else(full)
     }
 
     /// Moves the request that is in the way of the next one to the stale lane, and queues the next.
@@ -100,6 +104,7 @@ impl WorkQueue {
         &self,
         request: WorkRequest,
         by: Caller,
+        parent: WorkerId,
     ) -> Result<(), (EnqueueError, WorkRequest)> {
         let mut lanes = self.lock();
         // As in `promote`.
@@ -107,7 +112,7 @@ impl WorkQueue {
         self.own.take_next_slot().into_iter().for_each(|old| lanes.stale.push_back(old));
         self.publish(&lanes);
         drop(lanes);
-        self.own.push(request).or_else(|request| self.push(request, by))
+        self.own.push(request, parent).or_else(|request| self.push(request, by))
     }
 
     /// Takes the first request of the urgent lane if `urgent` is true, or else the one of the other
@@ -151,8 +156,21 @@ impl WorkQueue {
         self.own.take_own(request)
     }
 
-    /// Returns whether a request that is not urgent was queued before this one, which `take_own`
-    /// has taken.
+    /// Takes the request that was queued in the own lane right after the one at this position, if
+    /// this worker has queued it and it is still there.
+    #[inline]
+    pub fn take_child_after(&self, position: u64, parent: WorkerId) -> Option<WorkRequest> {
+        self.own.take_child_after(position, parent)
+    }
+
+    /// Returns whether `take_child_after` would find a request.
+    #[inline]
+    pub fn has_child_after(&self, position: u64, parent: WorkerId) -> bool {
+        self.own.has_child_after(position, parent)
+    }
+
+    /// Returns whether a request that is not urgent was queued before this one, which was taken
+    /// from the own lane by `take_own` or `take_child_after`.
     #[inline]
     pub fn has_older(&self, request: &RequestState) -> bool {
         self.since_of(1) <= request.enqueued || self.own.has_older(request)

@@ -25,9 +25,10 @@
 //! its next slot is not free, the caller moves the request there to another lane.
 
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::os::atomic::{AtomicU64, AtomicUsize};
+use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::{RequestId, RequestSlot, RequestState, UserId, WorkRequest};
 
 /// The number of slots. A power of two.
@@ -48,6 +49,17 @@ struct Entry {
     enqueued: AtomicU64,
 }
 
+/// The slots, and the worker that queued the request in each. These are apart, because other
+/// threads read slots only, two of which fill a cache line.
+struct Entries {
+    slots: Box<[Entry; SLOTS as usize]>,
+    /// For the baton's holder only, so their lines are not counted among those that are shared.
+    parents: Box<[AtomicU32; SLOTS as usize]>,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Entry>() == 32);
+
 /// What a view shows of a queued request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queued {
@@ -66,10 +78,15 @@ impl Queued {
     }
 }
 
+#[inline]
+fn index(position: u64) -> usize {
+    (position & (SLOTS - 1)) as usize
+}
+
 /// The own lane.
 pub(super) struct Ring {
     /// The slots, once a request was queued here.
-    entries: OnceLock<Box<[Entry; SLOTS as usize]>>,
+    entries: OnceLock<Box<Entries>>,
     /// The position before which every slot is free. Written by the baton's holder only, as are
     /// the next two.
     head: AtomicU64,
@@ -96,17 +113,22 @@ impl Ring {
     }
 
     #[cold]
-    fn make() -> Box<[Entry; SLOTS as usize]> {
+    fn make() -> Box<Entries> {
         let zero = || AtomicU64::new(0);
         let entry =
             |_| Entry { slot: RequestSlot::new(), id: zero(), user: zero(), enqueued: zero() };
-        let all: Box<[Entry]> = (0..SLOTS).map(entry).collect();
-        all.try_into().ok().expect("as many were made")
+        let slots: Box<[Entry]> = (0..SLOTS).map(entry).collect();
+        let parents: Box<[AtomicU32]> = (0..SLOTS).map(|_| AtomicU32::new(NO_WORKER)).collect();
+        let many = "as many were made";
+        Box::new(Entries {
+            slots: slots.try_into().ok().expect(many),
+            parents: parents.try_into().expect(many),
+        })
     }
 
     #[inline]
     fn entry(&self, position: u64) -> Option<&Entry> {
-        Some(&self.entries.get()?[(position & (SLOTS - 1)) as usize])
+        Some(&self.entries.get()?.slots[index(position)])
     }
 
     /// Returns how many requests were ever queued here.
@@ -148,17 +170,18 @@ impl Ring {
         taken
     }
 
-    /// Queues a request, or returns it if its slot is not free.
+    /// Queues a request of this worker, or returns it if its slot is not free.
     #[inline]
-    pub fn push(&self, request: WorkRequest) -> Result<(), WorkRequest> {
+    pub fn push(&self, request: WorkRequest, parent: WorkerId) -> Result<(), WorkRequest> {
         let entries = self.entries.get_or_init(Ring::make);
         let position = self.tail.load(Ordering::Relaxed);
-        let entry = &entries[(position & (SLOTS - 1)) as usize];
+        let entry = &entries.slots[index(position)];
         if !entry.slot.is_free() {
             return Err(request);
         }
         let state = request.state();
         state.position.store(IN_RING | position, Ordering::Relaxed);
+        entries.parents[index(position)].store(parent, Ordering::Relaxed);
         // Release, and in this order: for `Entry::read`.
         entry.user.store(state.user, Ordering::Release);
         entry.enqueued.store(state.enqueued, Ordering::Release);
@@ -214,15 +237,45 @@ impl Ring {
     pub fn take_own(&self, request: &RequestState) -> Option<WorkRequest> {
         let (position, entry) = self.entry_of(request)?;
         let taken = entry.slot.take_this(request)?;
-        if self.head.load(Ordering::Relaxed) == position {
-            self.head.store(position + 1, Ordering::Relaxed);
-        }
-        self.count_here(true);
+        self.taken_here(position);
         Some(taken)
     }
 
-    /// Returns whether a request is here that was queued before this one, which `take_own` has
-    /// taken. Of two that were queued at the same time, the one that was queued first is the older.
+    /// Takes the request that was queued right after the one that had this position here, if it
+    /// is here and this worker has queued it.
+    #[inline]
+    pub fn take_child_after(&self, position: u64, parent: WorkerId) -> Option<WorkRequest> {
+        let (position, entry) = self.child_after(position, parent)?;
+        let taken = entry.slot.take()?;
+        self.taken_here(position);
+        Some(taken)
+    }
+
+    /// Returns whether `take_child_after` would find a request.
+    #[inline]
+    pub fn has_child_after(&self, position: u64, parent: WorkerId) -> bool {
+        self.child_after(position, parent).is_some_and(|(_, entry)| !entry.slot.is_free())
+    }
+
+    #[inline]
+    fn child_after(&self, position: u64, parent: WorkerId) -> Option<(u64, &Entry)> {
+        if position & IN_RING == 0 {
+            return None;
+        }
+        let position = (position & !IN_RING) + 1;
+        // Otherwise none was queued after it yet, or so many that the slot is that of another.
+        let last = self.tail.load(Ordering::Relaxed).wrapping_sub(position);
+        if !(1..=SLOTS).contains(&last) {
+            return None;
+        }
+        let entries = self.entries.get()?;
+        let is_child = entries.parents[index(position)].load(Ordering::Relaxed) == parent;
+        is_child.then(|| (position, &entries.slots[index(position)]))
+    }
+
+    /// Returns whether a request is here that was queued before this one, which `take_own` or
+    /// `take_child_after` has taken. Of two that were queued at the same time, the one that was
+    /// queued first is the older.
     #[inline]
     pub fn has_older(&self, request: &RequestState) -> bool {
         let position = request.position.load(Ordering::Relaxed) & !IN_RING;
@@ -240,6 +293,15 @@ impl Ring {
     #[cfg(test)]
     pub fn begins_at(&self) -> u64 {
         self.head.load(Ordering::Relaxed)
+    }
+
+    /// The request at this position has been taken from wherever it was.
+    #[inline]
+    fn taken_here(&self, position: u64) {
+        if self.head.load(Ordering::Relaxed) == position {
+            self.head.store(position + 1, Ordering::Relaxed);
+        }
+        self.count_here(true);
     }
 
     fn count_here(&self, taken: bool) {

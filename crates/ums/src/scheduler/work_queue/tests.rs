@@ -70,7 +70,7 @@ fn queue_at(queue: &WorkQueue, step: u64, urgent: bool, own: bool) -> (RequestRe
     state.enqueued = step;
     let (new, result) = make(state, || ());
     let by = Caller::Request;
-    let queued = if own { queue.push_own(new, by) } else { queue.push(new, by) };
+    let queued = if own { queue.push_own(new, by, 1) } else { queue.push(new, by) };
     (result.request(), queued.is_ok())
 }
 
@@ -174,6 +174,42 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
 }
 
 #[test]
+fn only_a_child_of_the_same_worker_is_taken_after_its_sibling_g11() {
+    let queue = WorkQueue::new(3000);
+    let push = |step: u64, parent| {
+        let mut state = RequestState::new(step, false);
+        state.enqueued = step;
+        let (new, result) = make(state, || ());
+        assert!(queue.push_own(new, Caller::Request, parent).is_ok());
+        result.request()
+    };
+    let after = |request: &RequestRef, parent| {
+        let position = request.state().position.load(Ordering::Relaxed);
+        let (has, taken) = (queue.has_child_after(position, parent), position);
+        let taken = of(queue.take_child_after(taken, parent));
+        assert_eq!(has, taken.is_some());
+        taken
+    };
+    let all: Vec<_> = [(1, 7), (2, 7), (3, 8), (4, 7)].map(|(step, by)| push(step, by)).into();
+    // The first of another lane has position 0 there.
+    let (new, shared) = known(0);
+    assert!(queue.push(new, Caller::Request).is_ok());
+    assert_eq!(after(&shared, 7), None);
+    assert!(queue.remove(shared.state()).is_some());
+    assert_eq!(of(queue.take(false)), Some(1));
+    assert_eq!([after(&all[0], 8), after(&all[0], 7), after(&all[0], 7)], [None, Some(2), None]);
+    assert_eq!(queue.own.begins_at(), 2, "the search passes no free slot twice");
+    assert_eq!([after(&all[1], 7), after(&all[3], 7)], [None, None], "none was queued after it");
+    assert_eq!((after(&all[2], 7), queue.len()), (Some(4), 1));
+    // As many later that the next slot is that of another request.
+    let later: Vec<_> = (5..=1027).map(|step| push(step, 7)).collect();
+    assert_eq!((after(&all[3], 7), after(&all[2], 7)), (Some(5), None));
+    assert_eq!(after(&all[0], 7), None, "position 1 and position 1025 share a slot");
+    assert_eq!((after(&later[0], 7), queue.len()), (Some(6), 1022));
+    drop(queue.close());
+}
+
+#[test]
 fn requests_of_a_scope_become_urgent_in_order_wherever_they_are() {
     let queue = WorkQueue::new(10);
     let flag = Arc::new(AtomicBool::new(false));
@@ -183,7 +219,7 @@ fn requests_of_a_scope_become_urgent_in_order_wherever_they_are() {
         state.with_scope = (user % 2 == 0).then(|| flag.clone());
         let new = make(state, || ()).0;
         let by = Caller::Request;
-        let queued = if user < 4 { queue.push_own(new, by) } else { queue.push(new, by) };
+        let queued = if user < 4 { queue.push_own(new, by, 1) } else { queue.push(new, by) };
         assert!(queued.is_ok());
     }
     assert!(!queue.promote_all());
@@ -202,7 +238,7 @@ fn a_view_shows_each_request_once_while_others_queue_and_take() {
             for step in 1..300_000 {
                 let mut state = RequestState::new(step, false);
                 state.enqueued = step;
-                let _ = queue.push_own(make(state, || ()).0, Caller::Request);
+                let _ = queue.push_own(make(state, || ()).0, Caller::Request, 1);
                 if step % 3 > 0 || queue.len() > 500 {
                     drop(queue.take(false));
                 }

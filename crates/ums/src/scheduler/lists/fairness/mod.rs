@@ -17,6 +17,11 @@
 //!    [`TICKS`] ticks are one part, [`WHOLE`] parts are a choice, and it counts as one part at
 //!    least and as a choice at most. There are no choices of joins while things go by age. A joiner
 //!    for which there is none is in the second line like any worker whose wait has ended.
+//! 4. If a worker has waited for two requests that were queued one right after the other, and the
+//!    second was quick, those that the worker has queued right after them follow at once, for a
+//!    short time (lists/siblings); then the worker goes on at once. Each of these is a choice of a
+//!    join. It goes before all lines except the first, and before other workers whose wait has
+//!    ended only if the join is quick.
 //!
 //! Rule 3 has a reason. A program that divides its work into a tree of tasks makes millions of
 //! joins, each of less than a microsecond. If each counted as a whole choice, a period that goes by
@@ -26,7 +31,7 @@
 //!
 //! **Bound.** Let w become ready when R others are. At most R + K others are chosen before w if R <
 //! K, and at most 2R + K in any case, whatever becomes ready meanwhile. Choices that leave a thing
-//! behind are counted here as rules 2 and 3 count them; the one that makes a period begin counts as
+//! behind are counted here as rules 2 to 4 count them; the one that makes a period begin counts as
 //! what was left. Proof: while w is ready, each choice of a younger thing is counted, because w is
 //! left behind. So at most K choices are counted between two periods that go by age. In such a
 //! period nothing younger than w is chosen. The period reaches w, or it ends after K choices of

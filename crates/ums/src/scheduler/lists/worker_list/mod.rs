@@ -457,6 +457,14 @@ impl<S> Workers<S> {
         (!list.is_empty()).then(|| self.get(list.head).since)
     }
 
+    /// Returns whether there is a worker of this number whose wait has ended at this time, and that
+    /// has not run since.
+    #[inline]
+    pub fn is_signalled(&self, id: WorkerId, since: u64) -> bool {
+        let signalled = |w: &Worker<S>| w.state == State::Runnable && w.waited && w.since == since;
+        self.slots.get(id as usize).is_some_and(signalled)
+    }
+
     /// Returns the list that a runnable worker is on.
     #[inline]
     fn runnable_list(&self, waited: bool) -> Which {
