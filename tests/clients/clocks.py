@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -520,6 +521,41 @@ def passwords(folder):
         checks.equal("after the pause", "28P01", last_error(conns[4])[0])
 
 
+def numbers(folder):
+    """The limits of connections: the client beyond --max-connections gets an error, the others are closed at once."""
+    def turned_away(server):
+        try:
+            Conn(server.port).close()
+        except Refused as error:
+            return error.code
+        except (Closed, OSError):
+            return "closed"
+        return None
+
+    with Server(f"{folder}/n.db", "--max-connections", "2") as server:
+        until = time.monotonic() + SOON
+        held = [Conn(server.port), Conn(server.port)]
+        checks.equal("too many clients", "53300", turned_away(server))
+        held.pop().close()
+        while turned_away(server) and time.monotonic() < until:
+            time.sleep(0.05)
+        checks.equal("after one has gone", None, turned_away(server))
+        held.pop().close()
+    for option, allowed in [("--max-per-address", 3), ("--max-rate-per-address", 3), ("--max-rate", 3)]:
+        with Server(f"{folder}/n.db", option, str(allowed)) as server:
+            time.sleep(1.5)  # The connection by which the server was awaited is gone, and its second over.
+            many = [stranger(server.port) for _ in range(40)]
+            time.sleep(0.5)  # Connections that are closed have something to read: their end.
+            refused = len(select.select(many, [], [], 0)[0])
+            checks.that(f"{option}: some are refused", 0 < refused <= 40 - allowed, f"{refused} of 40")
+            if option == "--max-per-address":
+                checks.equal(f"{option}: how many", 40 - allowed, refused)
+            for client in many:
+                client.close()
+            time.sleep(1.5)
+            checks.equal(f"{option}: later", None, turned_away(server))
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         port = free_ports(1)[0]
@@ -539,7 +575,7 @@ def main():
         if not only or "crowd" in only:
             with Server(f"{folder}/b.db", "--max-workers", "8", *OPTIONS) as server:
                 checks.case("crowd", crowd, server)
-        for run in [file_size, passwords]:
+        for run in [file_size, passwords, numbers]:
             if not only or run.__name__ in only:
                 checks.case(run.__name__, run, folder)
     checks.finish()

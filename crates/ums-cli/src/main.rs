@@ -7,6 +7,7 @@ mod raw;
 mod access;
 mod asking;
 mod bench;
+mod connecting;
 mod demo;
 mod export;
 mod limits;

@@ -19,6 +19,7 @@ use ums::{Builder, Node, WorkerKind, monitor};
 use umsql::listen::{self, Patience};
 
 use crate::access::{AccessArgs, Fallible, own_user};
+use crate::connecting::ConnectionArgs;
 use crate::limits::LimitArgs;
 use crate::modes::warn_of_open_modes;
 use crate::raw::{keep_large_blocks_apart, trim_heaps, workers_of};
@@ -108,10 +109,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     times: Times,
 
-    /// Maximum number of connections that have not logged in yet; the oldest of them is closed when
-    /// a new one comes. 0: no limit.
-    #[arg(long, value_name = "N", default_value_t = 2000)]
-    max_new: usize,
+    #[command(flatten)]
+    connections: ConnectionArgs,
 
     #[command(flatten)]
     limits: LimitArgs,
@@ -227,7 +226,7 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     warn_of_open_modes(&database);
 
     let listener = listen_on(args.listen)?;
-    let options = || ServeOptions { max_new: args.max_new, ..ServeOptions::default() };
+    let options = || args.connections.options();
     let main = listen::serve(&node, listener, options(), server.clone(), patience)?;
     let local = match socket(args, main.local_addr()?.port())? {
         Some((listener, name)) => {
