@@ -107,6 +107,7 @@ def examine(run, kind, named):
         places = [of(row).find(function) for function in functions]
         check(-1 not in places and places == sorted(places), f"{functions} from the inside to the root", full)
     check("previous frame" not in full and "corrupt" not in full, "no backtrace breaks", full)
+    check(kind != "fiber" or "run_standby" not in full, "a fiber's frames are not followed by those of the root loop", full)
     check(holder.split()[0] == "0" and list(sections(one)) == [0], "one backtrace alone", table + one)
     check("parked::sleeps_for_an_hour" in one, "with the application's functions", one)
     check(not re.search(r" in <*(ums::scheduler|std|core)::", one), "and without the library's", one)

@@ -4,7 +4,7 @@
 //! Where the registers of a saved context are:
 //!
 //! ```text
-//!   at the saved stack pointer, upward: next instruction, rbx, rbp (as corosensei leaves a fiber)
+//!   at the saved stack pointer, upward: next instruction, rbx, rbp (as with fibers)
 //!   in the context: stack pointer (0 while it runs), FS base, mxcsr, x87 control word
 //! ```
 //!

@@ -13,9 +13,10 @@
 //!   low                             low + stride                       the stack grows to the left
 //! ```
 //!
-//! The switch is that of crate corosensei, inlined, and nothing is added to it. The rest of this
-//! crate is about stacks: it allocates them, reports an overflow with the worker's name, and never
-//! frees a stack that has frames on it.
+//! The switch is inlined, and has no system call: on x86-64 it is in this crate (`direct`),
+//! elsewhere it is that of crate corosensei (`linked`). The rest of this crate is about stacks: it
+//! allocates them, reports an overflow with the worker's name, and never frees a stack that has
+//! frames on it.
 //!
 //! How this crate keeps the named invariants that its unsafe blocks cite:
 //!
@@ -30,8 +31,8 @@
 //!   passes.
 //! * Contract: a suspender is used only on its own fiber's stack, while that fiber runs.
 //!
-//! What this crate does not do: it has no scheduler, moves no fiber between threads, and passes
-//! nothing through a switch but one word. It does not catch a panic of a fiber's closure: a panic
+//! What this crate does not do: it has no scheduler, moves no fiber between threads, and passes no
+//! value through a switch. It does not catch a panic of a fiber's closure: a panic
 //! that reaches the *root*, the fiber's first frame, prints a message and aborts the process.
 //!
 //! # Tools
@@ -69,6 +70,8 @@ mod registry;
 mod slab;
 mod stack;
 
+mod switch;
+
 mod fiber;
 mod overflow;
 mod pool;
@@ -77,9 +80,10 @@ mod saved;
 #[cfg(test)]
 mod child;
 
-pub use fiber::{Fiber, Resume, Suspender};
+pub use fiber::{Fiber, Suspender};
 pub use overflow::{HostGuard, install_overflow_handler, prepare_host_thread};
 pub use pool::{StackConfig, StackPool, StackStats};
 pub use saved::{Registers, SAVED_WORDS};
 pub use slab::StackError;
 pub use stack::{Name, Stack, StackRange, StackThread, leaked};
+pub use switch::Resume;

@@ -270,8 +270,9 @@ mod tests {
 
     use super::*;
     use crate::child;
-    use crate::fiber::{Fiber, Resume};
+    use crate::fiber::Fiber;
     use crate::registry;
+    use crate::switch::Resume;
 
     fn config(size: usize, keep_warm: usize) -> StackConfig {
         StackConfig { size, precommit: false, keep_warm }

@@ -6,10 +6,10 @@
 //!     │  guard    │  usable, grows down  <----- │ fiber │ worker's name │          │
 //! ```
 //!
-//! The *header* is two cache lines above the first frame. The first is for the [`Fiber`] that runs
-//! on the stack, if it is kept there, so that a switch finds it in the page of its frames. The
-//! second has the worker's name for the fault handler, which finds the header from the address of
-//! the fault. A switch does not touch the name.
+//! The *header* is two cache lines above the first frame. The first has what a switch needs of the
+//! fiber that runs on the stack, and has room for the [`Fiber`] itself. So a switch finds both in
+//! the page of the fiber's frames. The second has the worker's name for the fault handler, which
+//! finds the header from the address of the fault. A switch does not touch the name.
 //!
 //! The *colour* is a distance of some cache lines that differs from stack to stack. Without it the
 //! headers and the first frames of many stacks would fall into the same sets of the caches.
@@ -23,8 +23,8 @@
 //! returned to its pool, that memory is leaked on purpose, and counted, because the pool cannot
 //! know whether something still refers to it.
 //!
-//! Unsafe code: the header is an address; and `Stack` guarantees to corosensei's switch that its
-//! memory is valid.
+//! Unsafe code: the header is an address; and `Stack` guarantees to the switch that its memory is
+//! valid.
 #![allow(unsafe_code)]
 
 use std::fmt;

@@ -230,6 +230,8 @@ def frame_text(frame):
 # Which functions are the library's or the system's. A name without a path is the C library's.
 MACHINE = re.compile(r"(ums|fiber|corosensei|core|std|alloc|rustix|io_uring)::|[^:]*$")
 PARKS = re.compile(r"(ums::scheduler|fiber|corosensei)::")
+# How the name of a fiber's first frame begins: on x86-64, where its hash follows, and elsewhere.
+FIBER_STARTS = ("fiber::switch::direct::start", "stack_init_trampoline")
 GLUE = re.compile(r"(ums::(scheduler|os::entry|os::panics|task|node::serve|node::user)|core|std)::|__rust")
 
 
@@ -252,7 +254,7 @@ def of_the_application(frames):
 def all_frames(frame):
     frames = []
     # Beyond a fiber's first frame stands the code that resumed it last.
-    while frame is not None and frame.is_valid() and frame.name() != "stack_init_trampoline":
+    while frame is not None and frame.is_valid() and not (frame.name() or "").startswith(FIBER_STARTS):
         frames.append(frame)
         if len(frames) == FRAMES_MAX:
             break

@@ -190,7 +190,7 @@ fn stacks_of_workers_that_never_stand_still_are_their_own_b40() {
             };
             // Every stack is complete down to its outermost function, except those of the few
             // workers that were interrupted in the middle of a switch of stacks.
-            const ROOTS: [&str; 3] = ["worker_main", "thread_seat", "stack_init_trampoline"];
+            const ROOTS: [&str; 3] = ["worker_main", "thread_seat", "fiber_root"];
             let (mut whole, mut broken) = (0, Vec::new());
             let began = std::time::Instant::now();
             while whole < 40 && began.elapsed() < PATIENCE {

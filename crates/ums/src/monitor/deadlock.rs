@@ -386,7 +386,7 @@ fn number_of(waiter: &Waiter) -> Option<(u32, u32)> {
 /// Describes a link, with the names of functions if there is a looker.
 fn describe(link: &Link, all: &[Arc<Scheduler>], looker: Option<&mut Looker>) -> DeadlockWaiter {
     let waiter = link.wait.waiter;
-    let resource = waiter.resource.load(Ordering::Relaxed);
+    let resource = waiter.record.view.resource.load(Ordering::Relaxed);
     let taken_at = match link.owner {
         Owner::Waiter(owner) if looker.is_some() => traced::taken_at(resource as usize, owner),
         _ => Vec::new(),

@@ -88,7 +88,7 @@ pub static UMS_DEBUG: Descriptor = Descriptor {
     inbox_number: offset_of!(Inbox, number) as u32,
     worker: offset_of!(Waiter, worker) as u32,
     reason: offset_of!(Waiter, reason) as u32,
-    resource: offset_of!(Waiter, resource) as u32,
+    resource: offset_of!(Waiter, record.view.resource) as u32,
     blocker: offset_of!(Waiter, blocker) as u32,
     state: offset_of!(Waiter, record.view.state) as u32,
     request: offset_of!(Waiter, record.view.request) as u32,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::switch::SwitchEvent;
-use super::way_out::WayOut;
+use super::way_out::{Leave, WayOut};
 use super::{Core, PeersUnnotified, Scheduler, Timed, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::counted::AtomicU64;
@@ -224,13 +224,11 @@ impl Scheduler {
     pub(super) fn until_runs(&self, first: WayOut, waiter: &'static Waiter) {
         let mut way_out = first;
         loop {
-            match way_out {
-                // One call for both, so that this is no jump through a table.
-                WayOut::Stay | WayOut::Nowhere => {
-                    self.stay(matches!(way_out, WayOut::Nowhere), waiter);
-                }
-                WayOut::Suspend(suspender) => self.suspend(suspender),
-                WayOut::Pass(pass) => self.pass(pass),
+            match way_out.get() {
+                Leave::Stay => self.stay(false, waiter),
+                Leave::Nowhere => self.stay(true, waiter),
+                Leave::Fiber(me, next) => self.switch_fiber(me, next),
+                Leave::Context(from, to) => self.switch_context(from, to),
             }
             // The state was written by the thread that chose or retired this worker, before it
             // handed over the baton or set this worker's event.

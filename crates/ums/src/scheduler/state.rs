@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -114,8 +115,6 @@ pub(crate) struct Scheduler {
     /// The queued requests that the peers must be notified of before a worker runs
     /// (scheduler/peers).
     pub(super) peers_unnotified: Cell<PeersUnnotified>,
-    /// The fiber that the host thread resumes next; null when the standby or a thread is current.
-    pub(super) fiber: Cell<*mut Fiber>,
     /// Detects undeclared blocks, if the options ask for that.
     pub(super) detection: Detection,
     /// Hosts workers with their own context.
@@ -125,9 +124,9 @@ pub(crate) struct Scheduler {
     pub(super) core: UnsafeCell<Core>,
 }
 
-// SAFETY: Baton: `peers_unnotified`, `fiber` and `core` are touched only by the baton's holder, and
-// the baton is handed from thread to thread by an event (release, acquire). All other fields are
-// Sync themselves.
+// SAFETY: Baton: `peers_unnotified` and `core` are touched only by the baton's holder, and the
+// baton is handed from thread to thread by an event (release, acquire). All other fields are Sync
+// themselves.
 unsafe impl Sync for Scheduler {}
 // SAFETY: Baton: as above; fibers inside `core` are resumed by their host thread only (Home).
 unsafe impl Send for Scheduler {}
@@ -147,7 +146,7 @@ pub(crate) enum ExecutionContext {
     /// A fiber, which the host thread resumes. It lies on its own stack, and is reached through a
     /// raw pointer, so that the table of workers may move while it runs. The suspender, by which
     /// the fiber leaves its stack, exists once the fiber has started.
-    Fiber(*mut Fiber, Option<Suspender>),
+    Fiber(NonNull<Fiber>, Option<Suspender>),
     /// An own context, which the host thread switches to.
     Own(Own),
 }
@@ -402,7 +401,6 @@ impl Scheduler {
             in_routine: AtomicU32::new(0),
             looking: AtomicBool::new(false),
             peers_unnotified: Cell::new(PeersUnnotified::Nothing),
-            fiber: Cell::new(std::ptr::null_mut()),
             detection: Detection::default(),
             hosting: Hosting::default(),
             spare_blocks: SpareBlocks::for_scheduler(),

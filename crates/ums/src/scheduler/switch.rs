@@ -2,15 +2,15 @@
 //! and says by which way the worker leaves its stack:
 //!
 //! * *Thread*: the thread sets the next worker's event and waits on its own.
-//! * *Fiber*: the fiber suspends itself, and the host thread's root resumes the next one.
+//! * *Fiber*: the fiber passes to the next one.
 //! * *Own context*: the processor's registers change to those of the next worker; one switch, no
 //!   system call.
 //!
 //! Named invariant **Baton**: setting the next worker's event gives the baton away; see
 //! `scheduler/mod.rs`.
 
-use super::way_out::WayOut;
-use super::{Core, ExecutionContext, Scheduler};
+use super::way_out::{Leave, WayOut};
+use super::{Core, Scheduler};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
@@ -35,10 +35,10 @@ impl Scheduler {
     /// may be calls.
     #[inline(always)]
     pub(super) fn leave_by(&self, way_out: WayOut) {
-        match way_out {
-            WayOut::Stay | WayOut::Nowhere => {}
-            WayOut::Suspend(suspender) => self.suspend(suspender),
-            WayOut::Pass(pass) => self.pass(pass),
+        match way_out.get() {
+            Leave::Stay | Leave::Nowhere => {}
+            Leave::Fiber(me, next) => self.switch_fiber(me, next),
+            Leave::Context(from, to) => self.switch_context(from, to),
         }
     }
 }
@@ -76,7 +76,7 @@ impl Handed {
             Handed::Left(way_out) => way_out,
             Handed::Thread(mine, theirs) => {
                 hand(mine, theirs);
-                WayOut::Stay
+                WayOut::STAY
             }
         }
     }
@@ -129,9 +129,5 @@ impl Core {
         let worker = self.workers.get(to);
         scheduler.current_waiter.store(Some(worker.waiter));
         add(&worker.waiter.record.view.switches, 1);
-        scheduler.fiber.set(match worker.execution {
-            Some(ExecutionContext::Fiber(fiber, _)) => fiber,
-            _ => std::ptr::null_mut(),
-        });
     }
 }

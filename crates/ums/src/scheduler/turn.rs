@@ -48,13 +48,13 @@ impl Scheduler {
                 Some(next) if next == core.current => {
                     // No switch, but the trace shows that it runs again.
                     core.record_at(RingEvent::Switch, next, 0, core.turn_at);
-                    Handed::Left(WayOut::Stay)
+                    Handed::Left(WayOut::STAY)
                 }
                 Some(next) => {
                     self.count_cause(core);
                     core.hand_over(self, next, SwitchEvent::At(core.turn_at))
                 }
-                None => Handed::Left(WayOut::Nowhere),
+                None => Handed::Left(WayOut::NOWHERE),
             }
         });
         handed.by_event()

@@ -34,7 +34,7 @@ impl Scheduler {
             // A destructor yields during a panic. The panic count belongs to the host thread, so
             // another fiber would behave as if it were panicking itself (rule 11 of
             // ARCHITECTURE.md). So no other worker gets a turn.
-            return WayOut::Stay;
+            return WayOut::STAY;
         }
         self.may_switch();
         point("yield");
@@ -52,7 +52,7 @@ impl Scheduler {
                 }
                 // A worker that yields when no other is ready selects itself: a yield, not a
                 // switch.
-                Rotated::Alone => Some(Handed::Left(WayOut::Stay)),
+                Rotated::Alone => Some(Handed::Left(WayOut::STAY)),
                 Rotated::Not => None,
             }
         });
@@ -70,7 +70,7 @@ impl Scheduler {
             core.begin_turn(self);
             let Some(next) = self.choose(core) else {
                 self.tell_peers();
-                return Handed::Left(WayOut::Stay);
+                return Handed::Left(WayOut::STAY);
             };
             // `turn_at` is not read again: a request that starts now was queued until then.
             core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);

@@ -280,7 +280,7 @@ mod tests {
             let waiter = told.recv().unwrap();
             until(|| m.waiting() == 1);
             assert!(waiter.blocker().is_some_and(|blocker| std::ptr::eq(blocker, me)));
-            let resource = waiter.resource.load(std::sync::atomic::Ordering::Relaxed);
+            let resource = waiter.record.view.resource.load(std::sync::atomic::Ordering::Relaxed);
             assert_eq!(resource, std::ptr::from_ref(m).addr() as u64);
             m.unlock();
         });

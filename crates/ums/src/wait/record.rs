@@ -14,8 +14,9 @@ use crate::record::wait_stats::RequestWaits;
 use crate::watch::Watched;
 use crate::watch::lending::Lending;
 
-/// What only workers have. In the waiter of a plain thread it keeps its initial values. In the
-/// order of the fields: what a switch and a wait write comes first.
+/// What only workers have. In the waiter of a plain thread it keeps its initial values, except for
+/// [`WorkerStatus::resource`]. In the order of the fields: what a switch and a wait write comes
+/// first.
 #[repr(C)]
 pub(crate) struct WorkerRecord {
     /// What views show of the worker.
@@ -168,6 +169,8 @@ impl IoWait {
 /// the order of the fields.
 #[repr(C)]
 pub(crate) struct WorkerStatus {
+    /// How often the scheduler has switched to it.
+    pub switches: AtomicU64,
     /// The worker's state, one of the states of the worker list, as a number.
     pub state: AtomicU8,
     /// Whether the worker runs its request's own code. Anywhere else it must not run without the
@@ -175,8 +178,9 @@ pub(crate) struct WorkerStatus {
     pub in_request_code: AtomicBool,
     /// The number of its kernel thread; 0 for a fiber.
     pub thread: AtomicU32,
-    /// How often the scheduler has switched to it.
-    pub switches: AtomicU64,
+    /// What the present wait is for, also that of a plain thread. A switch does not touch this, nor
+    /// what follows.
+    pub resource: AtomicU64,
     /// What the present request has waited for so far.
     pub waits: RequestWaits,
     /// The work request it runs; 0 for none.
@@ -203,10 +207,11 @@ pub(crate) struct WorkerStatus {
 impl WorkerStatus {
     fn new() -> WorkerStatus {
         WorkerStatus {
+            switches: AtomicU64::new(0),
             state: AtomicU8::new(0),
             in_request_code: AtomicBool::new(false),
             thread: AtomicU32::new(0),
-            switches: AtomicU64::new(0),
+            resource: AtomicU64::new(0),
             waits: RequestWaits::default(),
             request: AtomicU64::new(0),
             user: AtomicU64::new(0),

@@ -120,11 +120,10 @@ pub(crate) struct Waiter {
     pub(crate) signalled: plain::AtomicU64,
     /// When the present wait began, in ticks of the clock.
     pub(crate) began: plain::AtomicU64,
-    /// What the present wait is for. Written by the waiter, read by views, as `reason`, `blocker`
-    /// and `blocking_user` are.
-    pub(crate) resource: plain::AtomicU64,
     /// The worker's number in its scheduler.
     pub(crate) worker: AtomicU32,
+    /// Why the waiter waits. Written by the waiter, read by views, as `blocker` and `blocking_user`
+    /// are.
     pub(crate) reason: AtomicU16,
     /// Some of [`CANCELLABLE`] and [`MAY_BE_HELD`].
     pub(super) manner: AtomicU8,
@@ -163,7 +162,7 @@ const _: () = assert!(size_of::<Waiter>() == 5 * 64);
 const _: () = {
     use std::mem::offset_of;
     const LINE: usize = 64;
-    assert!(offset_of!(Waiter, record.view.state) < LINE);
+    assert!(offset_of!(Waiter, record.view.resource) <= LINE);
     // As much of the request's waits as a wait for its first reason touches.
     assert!(offset_of!(Waiter, record.view.waits) + 48 <= 2 * LINE);
 };
@@ -273,7 +272,6 @@ impl Waiter {
             cancelled: AtomicBool::new(false),
             manner: AtomicU8::new(0),
             reason: AtomicU16::new(0),
-            resource: plain::AtomicU64::new(0),
             blocker: AtomicRef::new(),
             blocking_user: plain::AtomicU64::new(0),
             origin: AtomicRef::new(),
@@ -326,7 +324,7 @@ impl Waiter {
     #[inline(always)]
     pub(super) fn note(&self, what: What) {
         self.reason.store(what.reason.index() as u16, Ordering::Relaxed);
-        self.resource.store(what.resource as u64, Ordering::Relaxed);
+        self.record.view.resource.store(what.resource as u64, Ordering::Relaxed);
         // Few waits have a holder, and these fields are in another cache line.
         if what.may_be_held || self.waits_as(MAY_BE_HELD) {
             self.blocker.store(what.blocker);

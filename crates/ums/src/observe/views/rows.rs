@@ -432,7 +432,7 @@ pub(crate) fn worker(
         reason: waits.then_some(reason),
         last_reason: (began != 0).then_some(reason),
         waited_ns: if waits { clock::ticks_to_ns(now.saturating_sub(began)) } else { 0 },
-        resource: if waiting { waiter.resource.load(Ordering::Relaxed) } else { 0 },
+        resource: if waiting { view.resource.load(Ordering::Relaxed) } else { 0 },
         blocker: waiter.blocker().filter(|_| waiting).and_then(|b| place(b, all)),
         blocking_user: if waiting { waiter.blocking_user.load(Ordering::Relaxed) } else { 0 },
         is_sick: state == State::Running && s.stuck_on_short_lock.load(Ordering::Relaxed),

@@ -1,20 +1,20 @@
-//! Fiber workers: stacks on the scheduler's host thread. A fiber stores which fiber is next and
-//! suspends itself. The root loop of the host thread, which is also the standby, resumes the next
-//! one: two stack switches, no system call.
+//! Fiber workers: stacks on the scheduler's host thread. A fiber passes to the next one: one stack
+//! switch, no system call. If no other can run, it suspends itself, and the root loop of the host
+//! thread, which is also the standby, goes on.
 //!
 //! Named invariant **Home**: a fiber is resumed only by its scheduler's host thread.
 
 #![allow(unsafe_code)] // Named invariant "Home", above.
 
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fiber::{Fiber, Suspender};
+use fiber::{Fiber, Resume, Suspender};
 
 use super::kind::{Kind, prefetch_view};
 use crate::os::linux::open::DriverThreads;
-use crate::os::linux::plain::prefetch;
 use crate::os::planted::{self, Bug};
 use crate::scheduler::host::or_abort;
 use crate::scheduler::lists::WorkerId;
@@ -65,7 +65,7 @@ impl Kind for Fibers {
             or_abort(|| scheduler.worker_main(id, waiter));
         });
         // SAFETY: Home: the fiber was made just above, and is resumed only when it is chosen.
-        let saved_at = unsafe { (*fiber).saved_at() };
+        let saved_at = unsafe { fiber.as_ref() }.saved_at();
         waiter.record.view.saved_at.store(saved_at.unwrap_or(0), Ordering::Relaxed);
         Ok(ExecutionContext::Fiber(fiber, None))
     }
@@ -79,9 +79,10 @@ impl Kind for Fibers {
     ) -> Handed {
         let me = core.current;
         core.hand_to(scheduler, to, event);
+        let next = core.fiber_of(to);
         Handed::Left(match core.workers.get(me).execution {
-            Some(ExecutionContext::Fiber(_, Some(suspender))) => WayOut::Suspend(suspender),
-            _ => WayOut::Stay,
+            Some(ExecutionContext::Fiber(_, Some(suspender))) => WayOut::of_fiber(suspender, next),
+            _ => WayOut::STAY,
         })
     }
 
@@ -89,7 +90,8 @@ impl Kind for Fibers {
     fn ahead(worker: &Worker<ExecutionContext>) {
         prefetch_view(worker.waiter);
         if let Some(ExecutionContext::Fiber(fiber, _)) = worker.execution {
-            prefetch(fiber);
+            // SAFETY: Home: the fiber of a living worker.
+            unsafe { Fiber::prefetch(fiber) };
         }
     }
 
@@ -111,35 +113,52 @@ impl Kind for Fibers {
     }
 }
 
-impl Scheduler {
-    /// The second half of a switch: the fiber that was current until now suspends itself.
+impl Core {
+    /// Returns the fiber of a worker of this kind; none for the standby.
     #[inline(always)]
-    pub(in crate::scheduler) fn suspend(&self, me: Suspender) {
-        // The next fiber goes to the root in a register. The root can resume it while it still
-        // waits for what is on its own stack, which it has stored there a moment ago.
-        let next = self.fiber.get().expose_provenance();
-        // SAFETY: Home: this worker was current until now, so this is its own stack.
-        unsafe { me.suspend_with(next) }
+    fn fiber_of(&mut self, id: WorkerId) -> Option<NonNull<Fiber>> {
+        match self.workers.get(id).execution {
+            Some(ExecutionContext::Fiber(fiber, _)) => Some(fiber),
+            _ => None,
+        }
     }
 }
 
-/// Called by the root: resumes the current worker, and then each one that the last one has handed
-/// the baton to. Returns false if no fiber is current. A fiber that has ended is removed, and its
-/// stack returns to the pool; then it returns true.
+impl Scheduler {
+    /// The second half of a switch: the fiber that was current until now leaves its stack.
+    #[inline(always)]
+    pub(in crate::scheduler) fn switch_fiber(&self, me: Suspender, next: Option<NonNull<Fiber>>) {
+        // SAFETY: Home: this worker was current until now, so this is its own stack. The next fiber
+        // is that of a living worker, which is current now; no other place resumes it.
+        unsafe {
+            match next {
+                Some(next) => me.pass(next),
+                None => me.suspend(),
+            }
+        }
+    }
+}
+
+/// Called by the root: resumes the current worker, which may hand the baton to others. Returns
+/// false if no fiber is current. A fiber that has ended is removed, and its stack returns to the
+/// pool; then it returns true.
 #[inline]
 fn resume(scheduler: &Scheduler) -> bool {
-    let mut fiber = scheduler.fiber.get();
-    while !fiber.is_null() {
-        // SAFETY: Home: this is the host thread's root, the only place that resumes, and the
-        // pointer comes from the execution context of a living worker, which is current. No borrow
-        // of the core is alive.
-        let Some(next) = (unsafe { (*fiber).resume_for_word() }) else {
+    let Some(fiber) = scheduler.with(|core| core.fiber_of(core.current)) else { return false };
+    // SAFETY: Home: this is the host thread's root, the only place that resumes, and the pointer
+    // comes from the execution context of a living worker, which is current. No borrow of the core
+    // is alive.
+    match unsafe { Fiber::run(fiber) } {
+        Resume::Suspended => {
+            let current = scheduler.with(|core| core.current);
+            debug_assert_eq!(current, STANDBY, "a fiber without a next one hands to the standby");
+            false
+        }
+        Resume::Finished => {
             bury_current(scheduler);
-            return true;
-        };
-        fiber = std::ptr::with_exposed_provenance_mut(next);
+            true
+        }
     }
-    false
 }
 
 #[cold]
@@ -148,7 +167,6 @@ fn bury_current(scheduler: &Scheduler) {
         let id = core.current;
         core.current = STANDBY;
         scheduler.current_waiter.store(Some(scheduler.standby));
-        scheduler.fiber.set(std::ptr::null_mut());
         core.workers.remove(id)
     });
     waiter.give_back();

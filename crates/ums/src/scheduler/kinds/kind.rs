@@ -70,10 +70,8 @@ pub(in crate::scheduler) trait Kind {
     fn retire(scheduler: &Scheduler, id: WorkerId);
 }
 
-/// Prefetches what a switch to a worker writes for views. The two fields are in neighbouring cache
-/// lines.
+/// Prefetches what a switch to a worker writes for views: two fields in one cache line.
 #[inline(always)]
 pub(super) fn prefetch_view(waiter: &Waiter) {
-    prefetch(&waiter.record.view.state);
     prefetch(&waiter.record.view.switches);
 }

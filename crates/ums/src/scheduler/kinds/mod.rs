@@ -35,7 +35,7 @@ use crate::os::linux::open::DriverThreads;
 use crate::scheduler::lists::WorkerId;
 use crate::wait::Waiter;
 
-pub(super) use contexts::{Hosting, Own, Pass, Switching};
+pub(super) use contexts::{Hosting, Own, Switching};
 pub(super) use kind::Kind;
 
 /// Calls a function of the kind's implementation. Inlined, this is the only branch on the kind.

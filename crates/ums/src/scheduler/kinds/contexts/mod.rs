@@ -1,6 +1,6 @@
 //! Workers with their own context, the third kind: threads that the scheduler switches to like
 //! fibers. The rest of the scheduler asks [`Contexts`] the questions of `Kind`, completes a switch
-//! by [`Pass::switch`], and keeps the data of `state`. It uses nothing else of this folder.
+//! by `switch_context`, and keeps the data of `state`. It uses nothing else of this folder.
 //!
 //! * `switching` creates contexts, switches between them, and lets workers leave and rejoin.
 //! * `host` is about the kernel thread that workers run on. If undeclared blocks are detected,
@@ -30,7 +30,7 @@ use crate::scheduler::way_out::WayOut;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
 use crate::wait::Waiter;
 
-pub(in crate::scheduler) use state::{Hosting, Own, Pass, Switching};
+pub(in crate::scheduler) use state::{Hosting, Own, Switching};
 
 /// Workers with their own context.
 pub(super) struct Contexts;
@@ -66,14 +66,16 @@ impl Kind for Contexts {
         to: WorkerId,
         event: SwitchEvent,
     ) -> Handed {
-        Handed::Left(WayOut::Pass(core.pass_to(scheduler, to, event)))
+        let from = core.context_of(core.current);
+        core.hand_to(scheduler, to, event);
+        Handed::Left(WayOut::of_context(from, core.context_of(to)))
     }
 
     #[inline(always)]
     fn ahead(worker: &Worker<ExecutionContext>) {
         prefetch_view(worker.waiter);
         if let Some(ExecutionContext::Own(own)) = &worker.execution {
-            prefetch(own.context);
+            prefetch(own.context.as_ptr());
         }
     }
 

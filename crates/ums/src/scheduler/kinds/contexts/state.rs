@@ -1,5 +1,6 @@
 //! The data that a scheduler keeps for workers with their own context.
 
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,29 +14,21 @@ use crate::watch::{Pokes, StateFile};
 /// How a worker with its own context is made to run.
 pub(crate) struct Own {
     /// The worker's context, which is part of its waiter.
-    pub(super) context: *const Context,
+    pub(super) context: NonNull<Context>,
     pub(super) thread: Box<ThreadHandle>,
-}
-
-/// The two contexts of the next switch. Stored in one place, so that a `WayOut` is only two words.
-pub(crate) struct Pass {
-    pub(super) from: *const Context,
-    pub(super) to: *const Context,
 }
 
 /// The data that only the baton's holder touches.
 pub(crate) struct Switching {
-    /// The host thread's own context, or that of a carried scheduler's root; null for workers of
-    /// other kinds.
-    pub(super) root: *const Context,
-    pub(super) pass: Box<Pass>,
+    /// The host thread's own context, or that of a carried scheduler's root; dangling for workers
+    /// of other kinds.
+    pub(super) root: NonNull<Context>,
 }
 
 impl Switching {
     /// Returns the data of a scheduler that no thread hosts yet.
     pub(in crate::scheduler) fn new() -> Switching {
-        let pass = Pass { from: std::ptr::null(), to: std::ptr::null() };
-        Switching { root: std::ptr::null(), pass: Box::new(pass) }
+        Switching { root: NonNull::dangling() }
     }
 }
 

@@ -38,6 +38,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -45,7 +46,7 @@ use context::{Context, Refused};
 
 use super::calls::OfContexts;
 use super::mine::{self, Mine};
-use super::state::{Own, Pass};
+use super::state::Own;
 use crate::os;
 use crate::os::entry;
 use crate::os::threads::{self, ThreadHandle};
@@ -55,27 +56,15 @@ use crate::scheduler::{Core, ExecutionContext, Scheduler, here, preempt, set_her
 use crate::wait::Waiter;
 use crate::watch::{self, calls};
 
-impl Pass {
-    /// The second half of a switch.
-    ///
-    /// # Safety
-    /// *One Place*: `from` is the running context, and it has handed the baton to `to`.
-    #[inline(always)]
-    pub(in crate::scheduler) unsafe fn switch(&self) {
-        // SAFETY: One Place, by the contract: `from` is the running context, and only the holder of
-        // the baton, which is now `to`, resumes either of the two. Both are alive: a worker's
-        // context is in its list entry, the root in the frame of the host thread.
-        along(|| unsafe { (*self.from).switch_to(&*self.to) });
-    }
-}
-
 impl Scheduler {
     /// The second half of a switch of the worker that was current until now.
     #[inline(always)]
-    pub(in crate::scheduler) fn pass(&self, pass: *const Pass) {
-        // SAFETY: Baton: the first half of this switch has set `pass`, and no other worker has had
-        // the baton since. One Place: the worker that was current until now is the running context.
-        unsafe { (*pass).switch() }
+    pub(in crate::scheduler) fn switch_context(&self, from: *const Context, to: *const Context) {
+        // SAFETY: Baton: the first half of this switch has returned both, and no other worker has
+        // had the baton since. One Place: `from` is the running context, and only the holder of the
+        // baton, which is now `to`, resumes either of the two. Both are alive: a worker's context
+        // is in its list entry, the root in the frame of the host thread.
+        along(|| unsafe { (*from).switch_to(&*to) });
     }
 }
 
@@ -91,26 +80,11 @@ fn along(switch: impl FnOnce()) {
 impl Core {
     /// Returns the context of a worker of this kind, or of the standby.
     #[inline]
-    fn context_of(&mut self, id: WorkerId) -> *const Context {
+    pub(super) fn context_of(&mut self, id: WorkerId) -> NonNull<Context> {
         match &self.workers.get(id).execution {
             Some(ExecutionContext::Own(own)) => own.context,
             _ => self.switching.root,
         }
-    }
-
-    /// The first half of a switch from the current worker to `to`.
-    #[inline]
-    pub(super) fn pass_to(
-        &mut self,
-        scheduler: &Scheduler,
-        to: WorkerId,
-        event: SwitchEvent,
-    ) -> *const Pass {
-        let me = self.current;
-        self.hand_to(scheduler, to, event);
-        let (from, to) = (self.context_of(me), self.context_of(to));
-        *self.switching.pass = Pass { from, to };
-        std::ptr::from_ref(&*self.switching.pass)
     }
 }
 
@@ -119,18 +93,14 @@ impl Scheduler {
     /// workers.
     pub(super) fn set_root(&self, root: &Context) {
         // SAFETY: Baton: only the calling thread uses the lists of this scheduler so far.
-        unsafe { (*self.core.get()).switching.root = root };
+        unsafe { (*self.core.get()).switching.root = root.into() };
     }
 
     /// Called by the standby, which is the host thread's root, when it has made a worker current:
     /// switches to that worker. Returns when the standby is current again.
     pub(super) fn pass_from_root(&self) {
-        let pass = self.with(|core| {
-            let to = core.context_of(core.current);
-            Pass { from: core.switching.root, to }
-        });
-        // SAFETY: One Place: this is the root, and the baton has been handed to the current worker.
-        unsafe { pass.switch() };
+        let (root, to) = self.with(|core| (core.switching.root, core.context_of(core.current)));
+        self.switch_context(root.as_ptr(), to.as_ptr());
     }
 
     /// Hands the baton to `to`. When this returns, the worker runs outside its scheduler, on its
@@ -145,8 +115,8 @@ impl Scheduler {
         set_here(None);
         // SAFETY: One Place: the caller was current until now, so its context is the running one
         // and on the host; the context that has the baton now is saved. Both are alive, as in
-        // `Pass::switch`.
-        let leave = || unsafe { (*mine).leave_for(&*theirs) };
+        // `switch_context`.
+        let leave = || unsafe { mine.as_ref().leave_for(theirs.as_ref()) };
         self.hosting.carried.home(leave);
     }
 
@@ -219,7 +189,7 @@ impl Scheduler {
             return Err(io::Error::other(*why));
         }
         waiter.record.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
-        Ok(Own { context, thread: Box::new(thread) })
+        Ok(Own { context: context.into(), thread: Box::new(thread) })
     }
 }
 
@@ -270,7 +240,7 @@ impl Own {
     pub(super) fn end(self) -> ThreadHandle {
         // SAFETY: One Place: the worker is retired, so it is on no list and nothing else continues
         // it. It was idle, so it is saved.
-        unsafe { (*self.context).release() };
+        unsafe { self.context.as_ref().release() };
         self.thread.released();
         *self.thread
     }
