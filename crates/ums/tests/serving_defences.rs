@@ -12,6 +12,7 @@
 //! | `R` | reads byte after byte in the same request |
 //! | `w` | writes without end, in parts that begin by themselves |
 //! | `W` | writes one part without end |
+//! | `l` | writes a GiB by one call |
 //! | `k` | keeps a KiB: answers `k`, or `c` or `s`, for the limit that has refused it |
 //! | `d` | keeps nothing any more: answers `d` |
 //! | `g` | passes the gate, and answers `g` |
@@ -25,6 +26,8 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::*;
@@ -71,6 +74,11 @@ impl Defended {
                     conn.begin_part();
                 }
                 while conn.write_all(&[b'.'; 100_000]).is_ok() {}
+                return Next::Close;
+            }
+            b'l' => {
+                // Memory that was never touched takes none when it is read.
+                let _ = conn.write_all(&vec![0; 1 << 30]);
                 return Next::Close;
             }
             b'a' if !conn.establish() => b'n',
@@ -271,6 +279,51 @@ fn workers_are_left_by_peers_that_do_not_read() {
             });
         }
     }
+}
+
+#[test]
+fn a_peer_that_reads_steadily_stays_when_those_that_do_not_read_lose_their_connections() {
+    let four = |b: ums::Builder| b.schedulers(1).max_workers(4);
+    kinds().into_iter().for_each(|kind| one_kind(kind, four, spares_the_steady_one));
+}
+
+fn spares_the_steady_one(node: &Node) {
+    /// More than the buffers of a connection hold, so that the server has written meanwhile.
+    const PROGRESS: usize = 16 << 20;
+    let options = ServeOptions { write_limit: None, reserved_workers: 2, ..Default::default() };
+    let server = serve(node, options);
+    let mut steady = connect(&server);
+    steady.write_all(b"l").unwrap();
+    let read = Arc::new(AtomicUsize::new(0));
+    let (so_far, stop) = (Arc::clone(&read), steady.try_clone().unwrap());
+    // It reads more slowly than the server can write, so there is seldom room for more.
+    let reader = std::thread::spawn(move || {
+        let mut part = vec![0; 256 << 10];
+        while steady.read_exact(&mut part).is_ok() {
+            so_far.fetch_add(part.len(), SeqCst);
+            std::thread::sleep(ms(2));
+        }
+    });
+    let goes_on = || {
+        let began = read.load(SeqCst);
+        eventually("the steady one goes on", || read.load(SeqCst) > began + PROGRESS);
+    };
+    let mut slow = Vec::new();
+    for ended in 0..6 {
+        goes_on();
+        let mut client = connect(&server);
+        client.write_all(b"w").unwrap();
+        slow.push(client);
+        // Two may be waited for: the steady one, and the last of the others.
+        eventually("the one before it has made room", || {
+            server.counters().slow_readers_ended == ended
+        });
+    }
+    goes_on();
+    stop.shutdown(std::net::Shutdown::Both).unwrap();
+    reader.join().unwrap();
+    drop(slow);
+    eventually("all have left", || server.counters().open == 0);
 }
 
 #[test]
