@@ -216,11 +216,7 @@ impl Scheduler {
         began: u64,
     ) -> EndedRequest {
         let mut joiner = None;
-        // Of other requests it is not needed, and would cost a cache line.
-        let may_be_in_row =
-            request.state().is_alone() || self.with(|core| core.siblings.has_begun_a_row());
-        let position =
-            if may_be_in_row { request.state().position.load(Ordering::Relaxed) } else { 0 };
+        let position = request.state().position.load(Ordering::Relaxed);
         if !self.waited_too_long(&request) && request.state().start(waiter, began) {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own

@@ -62,13 +62,6 @@ impl Siblings {
         self.since = now.max(1);
     }
 
-    /// Returns whether siblings went before their parent, since a worker of this scheduler has
-    /// waited for a request last.
-    #[inline]
-    pub fn has_begun_a_row(&self) -> bool {
-        self.since > 0
-    }
-
     /// Returns the parent and when its wait ended, if the request at this position is the last that
     /// began of a row of siblings that went before their parent.
     #[inline]
