@@ -244,7 +244,7 @@ impl Suspender {
     }
 
     /// Returns the suspender that [`into_raw`](Suspender::into_raw) has made the address of.
-    /// Another address gives a suspender of no fiber, so nobody may use it.
+    /// Another address gives a suspender of no fiber: every use of that breaks its contract.
     #[inline(always)]
     pub fn from_raw(raw: NonNull<()>) -> Suspender {
         Suspender { way_out: WayOut::from_raw(raw) }
