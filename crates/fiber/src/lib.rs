@@ -32,8 +32,8 @@
 //! * Contract: a suspender is used only on its own fiber's stack, while that fiber runs.
 //!
 //! What this crate does not do: it has no scheduler, moves no fiber between threads, and passes no
-//! value through a switch. It does not catch a panic of a fiber's closure: a panic
-//! that reaches the *root*, the fiber's first frame, prints a message and aborts the process.
+//! value through a switch. It does not catch a panic of a fiber's closure: a panic that reaches the
+//! *root*, the fiber's first frame, prints a message and aborts the process.
 //!
 //! # Tools
 //!

@@ -60,10 +60,11 @@ impl Scheduler {
     /// The second half of a switch of the worker that was current until now.
     #[inline(always)]
     pub(in crate::scheduler) fn switch_context(&self, from: *const Context, to: *const Context) {
-        // SAFETY: Baton: the first half of this switch has returned both, and no other worker has
-        // had the baton since. One Place: `from` is the running context, and only the holder of the
-        // baton, which is now `to`, resumes either of the two. Both are alive: a worker's context
-        // is in its list entry, the root in the frame of the host thread.
+        // SAFETY: Baton: the first half of this switch has returned both, or the root has looked
+        // them up after it made a worker current, and no other worker has had the baton since. One
+        // Place: `from` is the running context, and only the holder of the baton, which is now
+        // `to`, resumes either of the two. Both are alive: a worker's context is in its list entry,
+        // the root in the frame of the host thread.
         along(|| unsafe { (*from).switch_to(&*to) });
     }
 }
