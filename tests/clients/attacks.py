@@ -289,9 +289,12 @@ def unfinished():
 
 # --- Clients that do not read -------------------------------------------------------------------------------------------
 
+SLOW = 48
+
+
 def slow(conn):
     """More clients that do not read than there are workers (--max-workers 32)."""
-    readers = [Conn() for _ in range(48)]
+    readers = [Conn() for _ in range(SLOW)]
     for reader in readers:
         reader.send(f"select hex(zeroblob(1000000)) from ({rows_of(1000, 1)})")
     begun = [bystander.done for bystander in BYSTANDERS]
@@ -344,8 +347,8 @@ def control(hogs):
 
 
 def compare(attack, delay, schedulers):
-    """Prints the bystanders' delay during an attack beside that of the control. `long` has a statement for each scheduler and one more."""
-    hogs = {"long": schedulers + 1, "slow": schedulers}.get(attack, 1)
+    """Prints the bystanders' delay during an attack beside that of the control, which has a hog in the place of each attacking client."""
+    hogs = {"long": schedulers + 1, "slow": SLOW}.get(attack, 1)
     beside_hogs = control(hogs)
     print(f"attacks.py: {attack}: p99 of the bystanders {delay:.1f} ms, {delay / beside_hogs:.1f} times the {beside_hogs:.1f} ms"
           f" beside {hogs} processor hog{'s' * (hogs > 1)}", flush=True)

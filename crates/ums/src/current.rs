@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::os::clock;
+use crate::os::limits::QUANTUM_NS;
 use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::scheduler::{self, away, here};
-use crate::scheduler::{Core, Coupled, Here, Scheduler, WorkerKind};
+use crate::scheduler::{Coupled, Here, Scheduler, WorkerKind};
 use crate::wait::error::{NeedsThread, WaitError};
 use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
 
@@ -239,11 +240,36 @@ pub fn yield_now() {
 /// Yields if the caller has run for a quantum of 4 ms since it was last switched to, and returns
 /// whether it did. Costs one reading of the clock and no system call; call it often in long loops.
 pub fn yield_if_due() -> bool {
-    here().is_some_and(|scheduler| yield_on_if_due(&scheduler))
+    here().is_some_and(|scheduler| yield_on_after(&scheduler, QUANTUM_NS))
 }
 
-fn yield_on_if_due(scheduler: &Scheduler) -> bool {
-    let due = scheduler.with(Core::quantum_is_over);
+/// Yields if the caller has run for `time` since it was last switched to, and returns whether it
+/// did: [`yield_if_due`](crate::yield_if_due) with a quantum of the caller's own, for work whose
+/// neighbours should wait for less than 4 ms. The time is counted from the first such call after
+/// the switch. On a plain thread this does nothing.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let sum: u64 = node.run(|| {
+///     (0..1_000_000).inspect(|i| {
+///         if i % 1_000 == 0 {
+///             ums::worker::yield_after(Duration::from_millis(1));
+///         }
+///     })
+///     .sum()
+/// });
+/// assert_eq!(sum, 499_999_500_000);
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+pub fn yield_after(time: Duration) -> bool {
+    let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    here().is_some_and(|scheduler| yield_on_after(&scheduler, time))
+}
+
+fn yield_on_after(scheduler: &Scheduler, quantum_ns: u64) -> bool {
+    let due = scheduler.with(|core| core.quantum_is_over(quantum_ns));
     if due {
         scheduler.yield_now();
     }
@@ -259,7 +285,7 @@ pub fn checkpoint() -> Result<(), WaitError> {
     let Some(scheduler) = here() else {
         return if is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) };
     };
-    yield_on_if_due(&scheduler);
+    yield_on_after(&scheduler, QUANTUM_NS);
     if scheduler.current_waiter().is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) }
 }
 

@@ -80,7 +80,7 @@ pub use wait::error::{BuildError, WaitError};
 pub mod worker {
     pub use crate::current::{
         assert_may_wait, couple, is_worker, require_thread, scheduler_id, short_external_call,
-        sleep_as, word, worker_id, worker_kind,
+        sleep_as, word, worker_id, worker_kind, yield_after,
     };
     pub use crate::scheduler::Coupled;
     pub use crate::wait::error::NeedsThread;

@@ -140,6 +140,12 @@ fn there_are_several_kinds_of_yield_u46() {
             assert!(!gives_a_turn(&|| assert!(!ums::yield_if_due())));
             spin(ms(5));
             assert!(gives_a_turn(&|| ums::checkpoint().unwrap()));
+            // `yield_after` has the caller's quantum.
+            let after = |time| ums::worker::yield_after(time);
+            assert!(gives_a_turn(&|| assert!(after(ms(0)))));
+            assert!(!gives_a_turn(&|| assert!(!after(std::time::Duration::MAX))));
+            spin(ms(2));
+            assert!(gives_a_turn(&|| assert!(after(ms(2)))));
             stop.store(true, SeqCst);
             peer.join().unwrap();
         },

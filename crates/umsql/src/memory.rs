@@ -34,7 +34,7 @@ const ACCOUNTS: usize = 1 << 16;
 const PIECE: usize = 256 << 10;
 /// Up to this many bytes an account is not refused for the budget.
 const SMALL: usize = 4 << 20;
-/// After this many new bytes SQLite's caller looks at the quantum.
+/// After this many new bytes SQLite's caller lets others run.
 const LOOK_AFTER: usize = 256 << 10;
 /// A block of this size is part of a value, or of a sort: a cancelled statement does not get it.
 const LARGE: usize = 64 << 10;
@@ -83,7 +83,7 @@ pub(crate) struct Account {
     /// Its part of the budget, which is not less than `bytes` unless the account is small.
     reserved: AtomicUsize,
     limit: AtomicUsize,
-    /// The new bytes since its caller last looked at the quantum.
+    /// The new bytes since its caller last looked.
     fresh: AtomicUsize,
     refusals: AtomicU64,
     temporary: AtomicU64,
@@ -123,7 +123,7 @@ impl Account {
         false
     }
 
-    /// Yields if the quantum is over, once for every [`LOOK_AFTER`] bytes. Returns false if the
+    /// Yields if the slice is used up, once for every [`LOOK_AFTER`] bytes. Returns false if the
     /// statement was cancelled and the block is large.
     fn look(&self, bytes: usize) -> bool {
         let fresh = self.fresh.load(Relaxed) + bytes;

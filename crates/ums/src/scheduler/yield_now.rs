@@ -8,7 +8,6 @@ use super::switch::{Handed, SwitchEvent};
 use super::way_out::WayOut;
 use super::{Core, Scheduler};
 use crate::os::clock;
-use crate::os::limits::QUANTUM_NS;
 use crate::os::threads::point;
 use crate::record::counters::add;
 use crate::scheduler::lists::worker_list::{Rotated, State};
@@ -82,10 +81,10 @@ impl Scheduler {
 }
 
 impl Core {
-    /// Returns whether the current worker has run for a quantum. If it has, the next quantum begins
-    /// now.
+    /// Returns whether the current worker has run for a quantum of this length. If it has, the next
+    /// quantum begins now.
     #[inline]
-    pub(crate) fn quantum_is_over(&mut self) -> bool {
+    pub(crate) fn quantum_is_over(&mut self, length_ns: u64) -> bool {
         let now = clock::ticks();
         if self.quantum_began == 0 {
             // The clock is not read at a switch. The first call after a switch starts the quantum.
@@ -94,7 +93,7 @@ impl Core {
         // A counter that goes back, because the machine has moved, ends the quantum.
         let over = now.checked_sub(self.quantum_began).is_none_or(|ran| {
             // A tick is never longer than a nanosecond, so most calls need no conversion.
-            ran >= QUANTUM_NS && clock::ticks_to_ns_quickly(ran) >= QUANTUM_NS
+            ran >= length_ns && clock::ticks_to_ns_quickly(ran) >= length_ns
         });
         if over {
             self.quantum_began = now;

@@ -13,7 +13,7 @@ use super::files::Files;
 use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
-use super::{catalog, files, formats, functions, limits, opening, tables, texts};
+use super::{catalog, files, formats, functions, limits, opening, patterns, tables, texts};
 use crate::budget::Budget;
 use crate::error::{Result, SqlError};
 use crate::heaps;
@@ -22,8 +22,8 @@ use crate::memory::{self, Limits, Taken};
 use crate::vfs::{Database, PATIENCE, guarded};
 use ums::lock::Lock;
 
-/// How many steps of SQLite's virtual machine run between two checks of the quantum and of
-/// cancellation.
+/// How many steps of SQLite's virtual machine run between two looks whether others
+/// should run, and for a cancellation.
 const STEPS_PER_LOOK: i32 = 1000;
 /// How many prepared statements a pooled connection keeps.
 const STATEMENTS_KEPT: usize = 32;
@@ -205,6 +205,7 @@ impl Engine {
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
         texts::register(&connection, self.limits.value)?;
+        patterns::register(&connection)?;
         formats::register(&connection, self.limits.value)?;
         let (database, on) = (self.database.clone(), self.files);
         let group_commit = move || files::group_commit(database.as_deref());
@@ -242,7 +243,7 @@ impl Engine {
     }
 }
 
-/// The progress handler, which SQLite calls during a statement. It yields if the quantum is used
+/// The progress handler, which SQLite calls during a statement. It yields if the slice is used
 /// up. It returns true, which stops the statement, if the request was cancelled, or after a panic,
 /// because a panic must not cross SQLite.
 fn look(probe: &Probe) -> bool {

@@ -8,11 +8,12 @@ use std::cell::RefCell;
 
 use rusqlite::functions::Context;
 use rusqlite::limits::Limit;
-use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Error, OpenFlags, Result};
 
 use super::scalar::deterministic;
-use super::steps::{look, room};
+use super::steps::look;
+use super::values::{Answer, Counted};
 use crate::{host, memory};
 
 /// Calls with at most this much [`work`] are computed at once: in about a millisecond.
@@ -43,7 +44,7 @@ fn plain(max: usize) -> Result<Connection> {
 }
 
 /// Computes the call, and gives the connection back with the result.
-fn call(plain: Connection, name: &str, context: &Context<'_>) -> (Connection, Result<Value>) {
+fn call(plain: Connection, name: &str, context: &Context<'_>) -> (Connection, Result<Answer>) {
     let arguments: Vec<ValueRef<'_>> =
         (0..context.len()).map(|index| context.get_raw(index)).collect();
     if work(&arguments) <= AT_ONCE {
@@ -88,7 +89,7 @@ fn bytes_of(value: ValueRef<'_>) -> usize {
     }
 }
 
-fn compute(plain: &Connection, name: &str, arguments: &[ValueRef<'_>]) -> Result<Value> {
+fn compute(plain: &Connection, name: &str, arguments: &[ValueRef<'_>]) -> Result<Answer> {
     let marks: Vec<String> = (1..=arguments.len()).map(|number| format!("?{number}")).collect();
     let mut prepared = plain.prepare_cached(&format!("SELECT {name}({})", marks.join(", ")))?;
     for (index, value) in arguments.iter().enumerate() {
@@ -102,18 +103,18 @@ fn compute(plain: &Connection, name: &str, arguments: &[ValueRef<'_>]) -> Result
     };
     let row = rows.next().map_err(coded)?.ok_or(Error::QueryReturnedNoRows)?;
     Ok(match row.get_ref(0)? {
-        ValueRef::Null => Value::Null,
         // A precision may cut a character.
         ValueRef::Text(bytes) => {
-            let _room = room(bytes.len())?;
-            Value::Text(String::from_utf8_lossy(bytes).into_owned())
+            Answer::Text(Counted::copy(String::from_utf8_lossy(bytes).as_bytes())?)
         }
-        other => other.try_into()?,
+        _ => Answer::Null,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::types::Value;
+
     use super::*;
 
     #[test]

@@ -139,7 +139,7 @@ fn catalog(connection: &Connection) -> Result<()> {
         scalar(connection, name, 2, null)?;
     }
     for arguments in [2, 3] {
-        scalar(connection, "pg_get_expr", arguments, |context| context.get(0))?;
+        scalar(connection, "pg_get_expr", arguments, |context| context.get::<Value>(0))?;
     }
     scalar(connection, "shobj_description", 2, null)?;
     scalar(connection, "pg_get_constraintdef", 2, null)?;

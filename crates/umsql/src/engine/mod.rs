@@ -17,11 +17,15 @@ mod functions;
 mod lazy_writer;
 mod limits;
 mod opening;
+mod patterns;
 mod probe;
+#[cfg(test)]
+mod sameness;
 mod scalar;
 mod steps;
 mod tables;
 mod texts;
+mod values;
 
 mod connections;
 

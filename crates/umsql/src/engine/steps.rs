@@ -7,12 +7,12 @@ use crate::error::CANCELLED;
 use crate::host;
 use crate::memory::Room;
 
-/// How many steps a function makes between two looks at the quantum: about a millisecond.
-pub(super) const STEPS: u32 = 100_000;
+/// How many steps a function makes between two looks: a tenth of a millisecond.
+pub(super) const STEPS: u32 = 16 << 10;
 /// Up to this many bytes a text is examined at once: in about a millisecond.
 const BYTES_AT_ONCE: usize = 256 << 10;
 
-/// Counts a result in the statement's memory until SQLite has its own copy.
+/// Counts bytes in the statement's memory.
 pub(super) fn room(bytes: usize) -> Result<Room> {
     let none = || Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_NOMEM), None);
     Room::take(bytes).ok_or_else(none)
@@ -28,7 +28,7 @@ pub(super) fn failed(message: &str) -> Error {
 pub(super) struct Steps(u32);
 
 impl Steps {
-    /// Looks at the quantum every [`STEPS`] steps. Fails if the statement has been cancelled.
+    /// Looks every [`STEPS`] steps. Fails if the statement has been cancelled.
     #[inline]
     pub(super) fn step(&mut self) -> Result<()> {
         self.0 += 1;
@@ -40,8 +40,10 @@ impl Steps {
     }
 }
 
-/// Looks at the quantum. Fails if the statement has been cancelled.
+/// Lets others run if the statement has used its slice. Fails if the statement has been cancelled.
 pub(super) fn look() -> Result<()> {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
     host::yield_if_due();
     if host::cancelled() { Err(failed(CANCELLED)) } else { Ok(()) }
 }
@@ -49,4 +51,10 @@ pub(super) fn look() -> Result<()> {
 /// Runs `f`, which takes time in proportion to `len` bytes: outside the scheduler if they are many.
 pub(super) fn outside_if_long<R: Send>(len: usize, f: impl FnOnce() -> R + Send) -> R {
     if len <= BYTES_AT_ONCE { f() } else { host::go_preemptive("PREEMPTIVE_TEXT", f) }
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// How often functions have looked, for tests.
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

@@ -148,9 +148,14 @@ pub fn cancel_request(user: u64) -> bool {
     Node::current().is_some_and(|node| node.cancel(user))
 }
 
-/// Yields to the next worker if the quantum is used up.
+/// How long a statement may compute before others get a turn. It is shorter than the quantum of
+/// `ums`, because a client's answer needs several turns, and each may come after one slice of every
+/// statement that computes.
+const SLICE: Duration = Duration::from_micros(500);
+
+/// Yields to the next worker if the statement has used its slice.
 pub fn yield_if_due() {
-    ums::yield_if_due();
+    ums::worker::yield_after(SLICE);
 }
 
 /// Returns the number of the calling worker that `memory` keeps.

@@ -1,0 +1,302 @@
+//! The functions of patterns, `like`, `glob` and `regexp`, which SQLite has, too (the last one only
+//! by name): replaced, because SQLite's take time that no limit of a value's length bounds.
+//!
+//! Each lets others run, and looks for a cancellation, every millisecond; a regular expression that
+//! may take longer is matched outside the scheduler, and a very large one is refused. LIKE and GLOB
+//! match what SQLite's own match; the tests compare them. SQLite uses an index for `GLOB 'a*'`, and
+//! for LIKE on a column with COLLATE NOCASE, only with its own functions, so here it reads the
+//! table.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use rusqlite::functions::Context;
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Result};
+
+use super::scalar::deterministic;
+use super::steps::{Steps, failed, look};
+use super::values::{bytes, chars};
+use crate::host;
+
+/// The longest pattern of LIKE and GLOB, in bytes.
+pub(super) const PATTERN_MAX: usize = 1000;
+/// A regular expression is matched at once if the product of its size and of the text's length is
+/// at most this: some milliseconds.
+const AT_ONCE: usize = 100_000;
+/// The largest product: some seconds, outside the scheduler.
+const PRODUCT_MAX: usize = 100_000_000;
+/// The largest compiled regular expression, in bytes.
+const REGEX_MAX: usize = 256 << 10;
+
+/// Registers all functions with `connection`.
+pub(super) fn register(connection: &Connection) -> Result<()> {
+    for arguments in [2, 3] {
+        deterministic(connection, "like", arguments, like)?;
+    }
+    deterministic(connection, "glob", 2, glob)?;
+    let last: RefCell<Option<(String, regex_lite::Regex)>> = RefCell::default();
+    deterministic(connection, "regexp", 2, move |context| regexp(context, &last))
+}
+
+fn checked_pattern<'a>(value: ValueRef<'a>) -> Result<Option<Cow<'a, [u8]>>> {
+    let pattern = bytes(value)?;
+    if pattern.as_ref().is_some_and(|pattern| pattern.len() > PATTERN_MAX) {
+        return Err(failed("LIKE or GLOB pattern too complex"));
+    }
+    Ok(pattern)
+}
+
+/// One element of a pattern.
+enum Item {
+    /// Any text.
+    Any,
+    /// Any character.
+    One,
+    /// This byte; LIKE does not distinguish the cases of ASCII letters.
+    Byte(u8),
+    /// A character in one of these ranges, or in none of them if the first is false.
+    Set(bool, Vec<(char, char)>),
+}
+
+/// `like(pattern, text)` and `like(pattern, text, escape)`.
+fn like(context: &Context<'_>) -> Result<Value> {
+    let Some(pattern) = checked_pattern(context.get_raw(0))? else { return Ok(Value::Null) };
+    let mut escape = None;
+    if context.len() > 2 {
+        let Some(given) = bytes(context.get_raw(2))? else { return Ok(Value::Null) };
+        if chars(&given) != 1 {
+            return Err(failed("ESCAPE expression must be a single character"));
+        }
+        escape = Some(given);
+    }
+    let Some(text) = bytes(context.get_raw(1))? else { return Ok(Value::Null) };
+    let mut items = Vec::with_capacity(pattern.len());
+    let mut rest: &[u8] = &pattern;
+    while let [first, after @ ..] = rest {
+        if let Some(escaped) = escape.as_ref().and_then(|escape| rest.strip_prefix(&**escape)) {
+            // An escape at the end matches nothing.
+            let [byte, after @ ..] = escaped else { return Ok(Value::Integer(0)) };
+            items.push(Item::Byte(byte.to_ascii_lowercase()));
+            rest = after;
+            continue;
+        }
+        items.push(match first {
+            b'%' => Item::Any,
+            b'_' => Item::One,
+            byte => Item::Byte(byte.to_ascii_lowercase()),
+        });
+        rest = after;
+    }
+    Ok(Value::Integer(matches(&items, &text, |byte| byte.to_ascii_lowercase())?.into()))
+}
+
+/// `glob(pattern, text)`.
+fn glob(context: &Context<'_>) -> Result<Value> {
+    let Some(pattern) = checked_pattern(context.get_raw(0))? else { return Ok(Value::Null) };
+    let Some(text) = bytes(context.get_raw(1))? else { return Ok(Value::Null) };
+    let pattern = String::from_utf8_lossy(&pattern);
+    let mut items = Vec::with_capacity(pattern.len());
+    let mut rest = pattern.chars();
+    while let Some(char) = rest.next() {
+        match char {
+            '*' => items.push(Item::Any),
+            '?' => items.push(Item::One),
+            '[' => match set(&mut rest) {
+                Some(set) => items.push(set),
+                // A set without an end matches nothing.
+                None => return Ok(Value::Integer(0)),
+            },
+            char => items.extend(char.encode_utf8(&mut [0; 4]).bytes().map(Item::Byte)),
+        }
+    }
+    Ok(Value::Integer(matches(&items, &text, |byte| byte)?.into()))
+}
+
+/// Reads a set of characters after its opening bracket.
+fn set(rest: &mut std::str::Chars<'_>) -> Option<Item> {
+    let mut ranges = Vec::new();
+    let mut char = rest.next()?;
+    let inside = char != '^';
+    if !inside {
+        char = rest.next()?;
+    }
+    if char == ']' {
+        ranges.push((']', ']'));
+        char = rest.next()?;
+    }
+    // The character before, from which a range may go on.
+    let mut from = None;
+    while char != ']' {
+        let next = rest.clone().next();
+        if char == '-' && next.is_some_and(|next| next != ']') && from.is_some() {
+            let to = rest.next()?;
+            ranges.extend(from.take().map(|from| (from, to)));
+        } else {
+            ranges.push((char, char));
+            from = Some(char);
+        }
+        char = rest.next()?;
+    }
+    Some(Item::Set(inside, ranges))
+}
+
+/// Returns whether the whole text matches. If an item does not match, only the last `Any` before it
+/// takes one more character: an earlier one could not help.
+fn matches(items: &[Item], text: &[u8], fold: impl Fn(u8) -> u8) -> Result<bool> {
+    let mut steps = Steps::default();
+    let (mut item, mut at) = (0, 0);
+    // The item after the last `Any`, and where the text that it takes ends.
+    let mut last = None;
+    loop {
+        steps.step()?;
+        let found = match items.get(item) {
+            Some(Item::Any) => {
+                item += 1;
+                if item == items.len() {
+                    return Ok(true);
+                }
+                last = Some((item, at));
+                continue;
+            }
+            None if at == text.len() => return Ok(true),
+            Some(Item::Byte(byte)) => {
+                text.get(at).filter(|found| fold(**found) == *byte).map(|_| 1)
+            }
+            Some(Item::One) => (at < text.len()).then(|| width(&text[at..])),
+            Some(Item::Set(inside, ranges)) => char_at(&text[at..]).and_then(|(char, width)| {
+                let listed = ranges.iter().any(|(from, to)| (*from..=*to).contains(&char));
+                (listed == *inside).then_some(width)
+            }),
+            None => None,
+        };
+        match (found, &mut last) {
+            (Some(width), _) => {
+                item += 1;
+                at += width;
+            }
+            (None, Some((after, end))) if *end < text.len() => {
+                *end += width(&text[*end..]);
+                (item, at) = (*after, *end);
+            }
+            (None, _) => return Ok(false),
+        }
+    }
+}
+
+/// Returns how many bytes the first character has.
+fn width(text: &[u8]) -> usize {
+    1 + text[1..].iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count()
+}
+
+fn char_at(text: &[u8]) -> Option<(char, usize)> {
+    let width = width(text.get(..1).map(|_| text)?);
+    let char = std::str::from_utf8(&text[..width]).ok().and_then(|text| text.chars().next());
+    Some((char.unwrap_or(char::REPLACEMENT_CHARACTER), width))
+}
+
+/// `regexp(pattern, text)`, which SQLite calls for `text REGEXP pattern`. Its time is proportional
+/// to the product of the compiled pattern's size and of the text's length, and nothing interrupts
+/// it. So a large product is computed outside the scheduler, and a very large one is refused.
+fn regexp(
+    context: &Context<'_>,
+    last: &RefCell<Option<(String, regex_lite::Regex)>>,
+) -> Result<Value> {
+    let (Some(pattern), Some(text)) = (bytes(context.get_raw(0))?, bytes(context.get_raw(1))?)
+    else {
+        return Ok(Value::Null);
+    };
+    let (pattern, text) = (String::from_utf8_lossy(&pattern), String::from_utf8_lossy(&text));
+    let known = last.borrow().as_ref().filter(|(known, _)| *known == pattern).map(|l| l.1.clone());
+    let regex = match known {
+        Some(regex) => regex,
+        None => {
+            let mut builder = regex_lite::RegexBuilder::new(&pattern);
+            let regex = builder.size_limit(REGEX_MAX).build();
+            let regex = regex.map_err(|_| failed("invalid regular expression"))?;
+            *last.borrow_mut() = Some((pattern.clone().into_owned(), regex.clone()));
+            regex
+        }
+    };
+    let product = states(&pattern).saturating_mul(text.len());
+    if product > PRODUCT_MAX {
+        return Err(failed("the regular expression is too complex for a text of this length"));
+    }
+    let found = if product <= AT_ONCE {
+        regex.is_match(&text)
+    } else {
+        host::go_preemptive("PREEMPTIVE_REGEXP", || regex.is_match(&text))
+    };
+    look()?;
+    Ok(Value::Integer(found.into()))
+}
+
+/// Returns an upper estimate of how many states a pattern has: its length, times each number of a
+/// repetition in it.
+fn states(pattern: &str) -> usize {
+    let repetitions = pattern.split('{').skip(1).filter_map(|after| {
+        let inside = after.split('}').next()?;
+        inside.split(',').filter_map(|number| number.trim().parse::<usize>().ok()).max()
+    });
+    repetitions.fold(pattern.len().max(1), |states, times| states.saturating_mul(times.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sameness::{TEXTS, agree, both, code_when_cancelled};
+
+    #[test]
+    fn like_and_glob_match_as_sqlites_do() {
+        let likes = [
+            "%",
+            "_",
+            "a%",
+            "%a",
+            "%b%",
+            "A_C%",
+            "%_",
+            "_%_",
+            "%%c",
+            "\\%",
+            "a\\%b\\_c",
+            "%\\",
+            "ä%",
+            "Ä%",
+            "%ü",
+            "__ü",
+            "%abcabd",
+        ];
+        let globs = [
+            "*", "?", "a*", "*b*", "[a-c]*", "[^a]*", "[]]*", "[a", "*[ü]", "a?c*", "[a-]",
+            "[^]a]*", "*]b", "[[]a-c]", "[-a]*", "[ä-ü]*", "*abd", "",
+        ];
+        let mut calls = Vec::new();
+        for text in TEXTS {
+            for pattern in likes.iter().chain(&globs) {
+                calls.push(format!("{text} LIKE '{pattern}'"));
+                calls.push(format!("{text} LIKE '{pattern}' ESCAPE '\\'"));
+                calls.push(format!("{text} GLOB '{pattern}'"));
+            }
+        }
+        calls.push("'a' LIKE 'a' ESCAPE 'xx'".into());
+        agree(&calls);
+        let long = format!("'a' LIKE '{}'", "%".repeat(PATTERN_MAX + 1));
+        assert_eq!(both(&[long])[0].1, None);
+    }
+
+    #[test]
+    fn a_long_match_fails_when_its_statement_is_cancelled() {
+        // So short that its length is no reason to look.
+        let call = format!("quote(zeroblob(8000)) LIKE '%{}1'", "0".repeat(900));
+        assert_eq!(code_when_cancelled(&[&call]), ["57014"]);
+    }
+
+    #[test]
+    fn repetitions_count_as_states() {
+        assert_eq!(states("abc"), 3);
+        assert_eq!(states("(a{10}){1,20}"), 13 * 200);
+        assert_eq!(states("a{,"), 3);
+        assert!(states("((a{1000}){1000}){1000}") > PRODUCT_MAX);
+    }
+}

@@ -1,0 +1,146 @@
+//! How a function of SQL reads its arguments as SQLite's own do, and what it returns.
+
+use std::borrow::Cow;
+
+use rusqlite::Result;
+use rusqlite::functions::{SqlFnOutput, SubType};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+
+use super::steps::{STEPS, Steps, look, room};
+use crate::memory::Room;
+use crate::wire::types;
+
+/// How many bytes a function changes or copies between two looks: in some tenths of a millisecond.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// Returns the bytes of a value as a text; `None` for NULL. Looks first if it is long.
+pub(super) fn bytes<'a>(value: ValueRef<'a>) -> Result<Option<Cow<'a, [u8]>>> {
+    match value {
+        ValueRef::Null => Ok(None),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            if bytes.len() >= STEPS as usize {
+                look()?;
+            }
+            Ok(Some(Cow::Borrowed(bytes)))
+        }
+        ValueRef::Real(real) => Ok(Some(Cow::Owned(real_text(real).into_bytes()))),
+        number => Ok(Some(Cow::Owned(types::to_text(number).into_bytes()))),
+    }
+}
+
+/// Spells a number as SQLite does: 1.0, 1.0e+17, Inf. It has 15 digits if they say the number
+/// exactly, and otherwise 17.
+fn real_text(real: f64) -> String {
+    if !real.is_finite() {
+        return if real > 0.0 { "Inf".into() } else { "-Inf".into() };
+    }
+    let mut rounded = format!("{:.14e}", real.abs());
+    if rounded.parse() != Ok(real.abs()) {
+        rounded = format!("{:.16e}", real.abs());
+    }
+    let (digits, exponent) = rounded.split_once('e').expect("that format has an exponent");
+    let exponent: i32 = exponent.parse().expect("its exponent is a number");
+    let digits = digits.replace('.', "");
+    let digits = digits.trim_end_matches('0');
+    let sign = if real < 0.0 { "-" } else { "" };
+    let or_zero = |digits: &str| if digits.is_empty() { "0".into() } else { digits.to_owned() };
+    if !(-4..17).contains(&exponent) {
+        let (first, rest) = digits.split_at(1);
+        let direction = if exponent < 0 { '-' } else { '+' };
+        return format!("{sign}{first}.{}e{direction}{:02}", or_zero(rest), exponent.abs());
+    }
+    if exponent < 0 {
+        return format!("{sign}0.{}{digits}", "0".repeat((-exponent - 1) as usize));
+    }
+    let whole = exponent as usize + 1;
+    let digits = format!("{digits:0<whole$}");
+    format!("{sign}{}.{}", &digits[..whole], or_zero(&digits[whole..]))
+}
+
+/// What a function returns. Its bytes are counted in the statement's memory until SQLite has its
+/// own copy. A text may have bytes that are no UTF-8, as SQLite's may.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Null,
+    Text(Counted),
+    Blob(Counted),
+}
+
+impl SqlFnOutput for Answer {
+    fn to_sql(&self) -> Result<(ToSqlOutput<'_>, SubType)> {
+        let value = match self {
+            Answer::Null => ValueRef::Null,
+            Answer::Text(text) => ValueRef::Text(&text.bytes),
+            Answer::Blob(blob) => ValueRef::Blob(&blob.bytes),
+        };
+        Ok((ToSqlOutput::Borrowed(value), None))
+    }
+}
+
+/// Bytes that are counted in the statement's memory.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) bytes: Vec<u8>,
+    _room: Room,
+}
+
+impl Counted {
+    /// Takes memory for `len` bytes.
+    pub(super) fn new(len: usize) -> Result<Counted> {
+        let _room = room(len)?;
+        Ok(Counted { bytes: Vec::with_capacity(len), _room })
+    }
+
+    /// Returns a copy, which is made in pieces.
+    pub(super) fn copy(bytes: &[u8]) -> Result<Counted> {
+        let mut copy = Counted::new(bytes.len())?;
+        for piece in bytes.chunks(PIECE) {
+            look()?;
+            copy.bytes.extend_from_slice(piece);
+        }
+        Ok(copy)
+    }
+}
+
+/// Returns how many characters there are: bytes that do not continue one.
+pub(super) fn chars(bytes: &[u8]) -> i64 {
+    bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as i64
+}
+
+/// Returns the whole number that SQLite takes for a value: of a text, the digits with which it
+/// begins; 0 for NULL.
+pub(super) fn whole(value: ValueRef<'_>) -> Result<i64> {
+    let (ValueRef::Text(bytes) | ValueRef::Blob(bytes)) = value else {
+        return Ok(match value {
+            ValueRef::Integer(whole) => whole,
+            ValueRef::Real(real) => real as i64,
+            _ => 0,
+        });
+    };
+    let bytes = without_first(bytes, |byte| matches!(byte, b'\t'..=b'\r' | b' '))?;
+    let (negative, digits) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    // After the zeros, twenty digits are more than any number has.
+    let digits = without_first(digits, |byte| byte == b'0')?.iter().take(20);
+    let add = |number: i64, digit: &u8| {
+        let digit = i64::from(digit - b'0');
+        let digit = if negative { -digit } else { digit };
+        number.saturating_mul(10).saturating_add(digit)
+    };
+    Ok(digits.take_while(|byte| byte.is_ascii_digit()).fold(0, add))
+}
+
+/// Returns what follows the first bytes, as many of them as `goes` returns true for.
+fn without_first(bytes: &[u8], goes: impl Fn(u8) -> bool) -> Result<&[u8]> {
+    let mut steps = Steps::default();
+    let mut rest = bytes;
+    while let [first, after @ ..] = rest
+        && goes(*first)
+    {
+        steps.step()?;
+        rest = after;
+    }
+    Ok(rest)
+}
