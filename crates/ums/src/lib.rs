@@ -52,6 +52,7 @@ pub mod io;
 pub mod net;
 pub mod fs;
 pub mod task;
+pub mod future;
 pub mod monitor;
 pub mod node;
 mod observe;

@@ -66,6 +66,8 @@ reasons! {
     CHANNEL_RECEIVE Resource;
     /// A wait for the end of a spawned task.
     JOIN Resource;
+    /// A wait for a future.
+    FUTURE Resource;
     /// A wait for input from a socket.
     NETWORK_READ Resource;
     /// A wait for room in a socket's send buffer.

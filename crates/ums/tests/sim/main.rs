@@ -8,6 +8,7 @@ mod cancel;
 mod deeds;
 mod disk;
 mod fairness;
+mod futures;
 mod idlers;
 mod large;
 #[path = "../../examples/sim_lock_order.rs"]
