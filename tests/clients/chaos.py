@@ -94,6 +94,50 @@ def affinity(server, beside, dice):
     return "20 changes"
 
 
+@contextlib.contextmanager
+def quota_of(server):
+    """A control group for the server. Gives the function that sets its quota, in percent of one processor."""
+    found = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        found.update({name: path for name in controllers.split(",")})
+    old = "cpu" in found
+    parent = Path("/sys/fs/cgroup", "cpu" if old else "", found["cpu" if old else ""].lstrip("/"))
+    group = parent / f"ums-chaos-{server.pid}"
+    file, text = ("cpu.cfs_quota_us", "{}") if old else ("cpu.max", "{} 100000")
+    try:
+        group.mkdir()
+        try:
+            (group / "cgroup.procs").write_text(str(server.pid))
+            yield lambda percent: (group / file).write_text(text.format(1000 * percent))
+        finally:
+            (parent / "cgroup.procs").write_text(str(server.pid))
+            group.rmdir()
+    except OSError as error:
+        raise Skipped(f"no control group can be made: {error}") from None
+
+
+def quota(server, beside, dice):
+    """The quota of processor time changes while the server runs (control group), from a twentieth of a processor to two"""
+    with quota_of(server) as give:
+        for _ in range(20):
+            give(dice.choice([5, 20, 50, 100, 200]))
+            time.sleep(0.1)
+        beside.progress()
+    return "20 changes"
+
+
+def old_clock(server, beside, dice):
+    """The computer was started 50 years ago, says its clock (time namespace); waits last as long as they should"""
+    conn = wire.Conn(server.port)
+    began = time.monotonic()
+    conn.query("waitfor delay '00:00:00.2'")
+    assert time.monotonic() - began >= 0.2, "a wait ended too early"
+    conn.close()
+    beside.progress()
+    return "served"
+
+
 def descriptors(server, beside, dice):
     """No descriptor is left: connections are refused or wait, and the sessions that are there go on"""
     open_now = len(os.listdir(f"/proc/{server.pid}/fd"))
@@ -222,8 +266,13 @@ def no_enter(server, beside, dice):
     return "served"
 
 
-OWN = [pause, affinity, descriptors, memory, file_size, flood, half_open, deaf, cancels, disconnects, no_ring, no_enter]
-DENIED = {"no_ring": "io_uring_setup", "no_enter": "io_uring_enter,membarrier"}
+OWN = [pause, affinity, quota, old_clock, descriptors, memory, file_size, flood, half_open, deaf, cancels, disconnects, no_ring, no_enter]
+# The commands that run the server's command for a fault.
+PREFIXES = {
+    "no_ring": ["deny.py", "io_uring_setup"],
+    "no_enter": ["deny.py", "io_uring_enter,membarrier"],
+    "old_clock": ["shifted.py", str(50 * 365 * 24 * 3600)],
+}
 
 # Runs that exist beside this one: the command, and what it shows.
 OTHER = {
@@ -239,7 +288,10 @@ LIBRARY = "serving_faults refusals blocked stalls undeclared".split()
 def own(fault, kind, seed):
     """Runs one fault of this file. Returns what it saw."""
     dice = random.Random(seed)
-    prefix = [sys.executable, str(HERE / "deny.py"), DENIED[fault.__name__], "--"] if fault.__name__ in DENIED else ()
+    prefix = [str(HERE / part) if part.endswith(".py") else part for part in PREFIXES.get(fault.__name__, ())]
+    prefix = [sys.executable, *prefix, "--"] if prefix else []
+    if fault is old_clock and (refused := subprocess.run([*prefix, "true"], capture_output=True, text=True)).returncode:
+        raise Skipped(refused.stderr.strip())
     with tempfile.TemporaryDirectory() as folder:
         database = f"{folder}/chaos.db"
         with Server(database, "--workers", kind, prefix=prefix) as server:
