@@ -102,19 +102,26 @@ def quota_of(server):
         _, controllers, path = line.split(":", 2)
         found.update({name: path for name in controllers.split(",")})
     old = "cpu" in found
-    parent = Path("/sys/fs/cgroup", "cpu" if old else "", found["cpu" if old else ""].lstrip("/"))
+    parent = Path("/sys/fs/cgroup", "cpu" if old else "", found.get("cpu" if old else "", "").lstrip("/"))
     group = parent / f"ums-chaos-{server.pid}"
     file, text = ("cpu.cfs_quota_us", "{}") if old else ("cpu.max", "{} 100000")
+    give = lambda percent: (group / file).write_text(text.format(1000 * percent))
     try:
         group.mkdir()
-        try:
-            (group / "cgroup.procs").write_text(str(server.pid))
-            yield lambda percent: (group / file).write_text(text.format(1000 * percent))
-        finally:
-            (parent / "cgroup.procs").write_text(str(server.pid))
-            group.rmdir()
+        (group / "cgroup.procs").write_text(str(server.pid))
+        give(200)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
         raise Skipped(f"no control group can be made: {error}") from None
+    try:
+        yield give
+    finally:
+        # The server may have ended.
+        with contextlib.suppress(OSError):
+            (parent / "cgroup.procs").write_text(str(server.pid))
+        with contextlib.suppress(OSError):
+            group.rmdir()
 
 
 def quota(server, beside, dice):
