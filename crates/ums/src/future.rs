@@ -6,7 +6,7 @@
 //! waker may be called from any thread, also from another runtime's, but not in a signal handler.
 //!
 //! ```text
-//!   caller:  poll -> pending -> lock -> rung? -> begin -> leave the ticket -> unlock -> park -> poll
+//!   caller:  poll -> lock -> rung? -> begin -> leave the ticket -> unlock -> park -> poll
 //!   waker:   lock -> note "rung", claim the ticket -> unlock -> ready
 //! ```
 //!

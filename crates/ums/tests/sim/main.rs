@@ -575,18 +575,14 @@ fn the_deadlock_of_the_example_is_found() {
 fn in_and_out() {
     let builder = Node::builder().schedulers(1).max_workers(4);
     let node = mixed::of_some_kind(builder, 1).build().unwrap();
-    let tasks: Vec<_> = (0..3)
-        .map(|_| {
-            let task = node.spawn(|| {
-                for _ in 0..20 {
-                    ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || {
-                        ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(20)));
-                    });
-                }
+    let task = || {
+        for _ in 0..20 {
+            ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || {
+                ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(20)));
             });
-            task.unwrap()
-        })
-        .collect();
+        }
+    };
+    let tasks: Vec<_> = (0..3).map(|_| node.spawn(task).unwrap()).collect();
     tasks.into_iter().for_each(|task| task.join().unwrap());
     end(node);
 }

@@ -12,9 +12,8 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Error, OpenFlags, Result};
 
 use super::scalar::deterministic;
-use super::steps::look;
-use super::values::{Answer, Counted};
-use crate::{host, memory};
+use super::steps::{look, outside};
+use super::values::{Answer, Counted, Lossy};
 
 /// Calls with at most this much [`work`] are computed at once: in about a millisecond.
 const AT_ONCE: usize = 8 << 10;
@@ -54,9 +53,8 @@ fn call(plain: Connection, name: &str, context: &Context<'_>) -> (Connection, Re
     if let Err(cancelled) = look() {
         return (plain, Err(cancelled));
     }
-    let account = memory::present();
-    let done = host::go_preemptive("PREEMPTIVE_TEXT", move || {
-        let result = memory::outside(account, || compute(&plain, name, &arguments));
+    let done = outside("PREEMPTIVE_TEXT", move || {
+        let result = compute(&plain, name, &arguments);
         (plain, result)
     });
     match look() {
@@ -104,9 +102,7 @@ fn compute(plain: &Connection, name: &str, arguments: &[ValueRef<'_>]) -> Result
     let row = rows.next().map_err(coded)?.ok_or(Error::QueryReturnedNoRows)?;
     Ok(match row.get_ref(0)? {
         // A precision may cut a character.
-        ValueRef::Text(bytes) => {
-            Answer::Text(Counted::copy(String::from_utf8_lossy(bytes).as_bytes())?)
-        }
+        ValueRef::Text(bytes) => Answer::Text(Counted::copy(Lossy::new(bytes)?.text.as_bytes())?),
         _ => Answer::Null,
     })
 }

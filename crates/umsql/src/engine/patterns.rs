@@ -12,20 +12,21 @@ use std::cell::RefCell;
 
 use rusqlite::functions::Context;
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Error, Result};
 
 use super::scalar::deterministic;
-use super::steps::{Steps, failed, look};
-use super::values::{bytes, chars};
-use crate::host;
+use super::steps::{Steps, failed, look, outside};
+use super::values::{Lossy, bytes, chars};
 
 /// The longest pattern of LIKE and GLOB, in bytes.
 pub(super) const PATTERN_MAX: usize = 1000;
 /// A regular expression is matched at once if the product of its size and of the text's length is
-/// at most this: some milliseconds.
-const AT_ONCE: usize = 100_000;
+/// at most this: about a millisecond.
+const AT_ONCE: usize = 20_000;
 /// The largest product: some seconds, outside the scheduler.
 const PRODUCT_MAX: usize = 100_000_000;
+/// The longest text of a regular expression, in bytes.
+const REGEX_TEXT_MAX: usize = 16 << 10;
 /// The largest compiled regular expression, in bytes.
 const REGEX_MAX: usize = 256 << 10;
 
@@ -164,10 +165,13 @@ fn matches(items: &[Item], text: &[u8], fold: impl Fn(u8) -> u8) -> Result<bool>
                 text.get(at).filter(|found| fold(**found) == *byte).map(|_| 1)
             }
             Some(Item::One) => (at < text.len()).then(|| width(&text[at..])),
-            Some(Item::Set(inside, ranges)) => char_at(&text[at..]).and_then(|(char, width)| {
-                let listed = ranges.iter().any(|(from, to)| (*from..=*to).contains(&char));
-                (listed == *inside).then_some(width)
-            }),
+            Some(Item::Set(inside, ranges)) => {
+                steps.steps(ranges.len() as u32)?;
+                char_at(&text[at..]).and_then(|(char, width)| {
+                    let listed = ranges.iter().any(|(from, to)| (*from..=*to).contains(&char));
+                    (listed == *inside).then_some(width)
+                })
+            }
             None => None,
         };
         match (found, &mut last) {
@@ -206,7 +210,12 @@ fn regexp(
     else {
         return Ok(Value::Null);
     };
-    let (pattern, text) = (String::from_utf8_lossy(&pattern), String::from_utf8_lossy(&text));
+    // The pattern is parsed at once, and takes many times its length in memory.
+    let too_complex = || failed("the regular expression is too complex for a text of this length");
+    if pattern.len() > REGEX_TEXT_MAX || pattern.len().saturating_mul(text.len()) > PRODUCT_MAX {
+        return Err(too_complex());
+    }
+    let pattern = String::from_utf8_lossy(&pattern);
     let known = last.borrow().as_ref().filter(|(known, _)| *known == pattern).map(|l| l.1.clone());
     let regex = match known {
         Some(regex) => regex,
@@ -220,12 +229,12 @@ fn regexp(
     };
     let product = states(&pattern).saturating_mul(text.len());
     if product > PRODUCT_MAX {
-        return Err(failed("the regular expression is too complex for a text of this length"));
+        return Err(too_complex());
     }
-    let found = if product <= AT_ONCE {
-        regex.is_match(&text)
-    } else {
-        host::go_preemptive("PREEMPTIVE_REGEXP", || regex.is_match(&text))
+    let matches = || Ok::<_, Error>(regex.is_match(&Lossy::new(&text)?.text));
+    let found = match product <= AT_ONCE {
+        true => matches()?,
+        false => outside("PREEMPTIVE_REGEXP", matches)?,
     };
     look()?;
     Ok(Value::Integer(found.into()))
@@ -244,7 +253,7 @@ fn states(pattern: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sameness::{TEXTS, agree, both, code_when_cancelled};
+    use crate::engine::sameness::{TEXTS, agree, both, code_when_cancelled, looks_in};
 
     #[test]
     fn like_and_glob_match_as_sqlites_do() {
@@ -290,6 +299,28 @@ mod tests {
         // So short that its length is no reason to look.
         let call = format!("quote(zeroblob(8000)) LIKE '%{}1'", "0".repeat(900));
         assert_eq!(code_when_cancelled(&[&call]), ["57014"]);
+    }
+
+    #[test]
+    fn a_long_regular_expression_is_refused_before_it_is_parsed() {
+        let calls = [
+            format!("'x' regexp '{}'", "(".repeat(REGEX_TEXT_MAX)),
+            format!("'x' regexp '{}'", "x".repeat(REGEX_TEXT_MAX + 1)),
+            "replace(hex(zeroblob(100000)), '0', 'x') regexp 'xx.*y'".into(),
+            format!("cast(x'{}' as text) regexp 'y'", "ff".repeat(30_000)),
+        ];
+        let ours: Vec<_> = both(&calls).into_iter().map(|(_, ours)| ours).collect();
+        assert_eq!(ours, [None, None, Some(Value::Integer(0)), Some(Value::Integer(0))]);
+    }
+
+    #[test]
+    fn a_large_set_is_many_steps() {
+        let set: String = (0..900)
+            .map(|n| char::from(b'!' + n as u8 % 50))
+            .filter(|c| !"'[]^-".contains(*c))
+            .collect();
+        let looks = looks_in(&format!("quote(zeroblob(5000)) GLOB '*[{set}]x'"));
+        assert!(looks > 100, "{looks} looks");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use rusqlite::{Error, Result, ffi};
 
 use crate::error::CANCELLED;
 use crate::host;
-use crate::memory::Room;
+use crate::memory::{self, Room};
 
 /// How many steps a function makes between two looks: a tenth of a millisecond.
 pub(super) const STEPS: u32 = 16 << 10;
@@ -14,8 +14,12 @@ const BYTES_AT_ONCE: usize = 256 << 10;
 
 /// Counts bytes in the statement's memory.
 pub(super) fn room(bytes: usize) -> Result<Room> {
-    let none = || Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_NOMEM), None);
-    Room::take(bytes).ok_or_else(none)
+    Room::take(bytes).ok_or_else(no_memory)
+}
+
+/// The error for memory that a statement does not get.
+pub(super) fn no_memory() -> Error {
+    Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_NOMEM), None)
 }
 
 /// Returns an error of a function, with this text.
@@ -31,7 +35,13 @@ impl Steps {
     /// Looks every [`STEPS`] steps. Fails if the statement has been cancelled.
     #[inline]
     pub(super) fn step(&mut self) -> Result<()> {
-        self.0 += 1;
+        self.steps(1)
+    }
+
+    /// Counts several steps at once.
+    #[inline]
+    pub(super) fn steps(&mut self, count: u32) -> Result<()> {
+        self.0 += count;
         if self.0 < STEPS {
             return Ok(());
         }
@@ -50,7 +60,13 @@ pub(super) fn look() -> Result<()> {
 
 /// Runs `f`, which takes time in proportion to `len` bytes: outside the scheduler if they are many.
 pub(super) fn outside_if_long<R: Send>(len: usize, f: impl FnOnce() -> R + Send) -> R {
-    if len <= BYTES_AT_ONCE { f() } else { host::go_preemptive("PREEMPTIVE_TEXT", f) }
+    if len <= BYTES_AT_ONCE { f() } else { outside("PREEMPTIVE_TEXT", f) }
+}
+
+/// Runs `f` outside the scheduler, for the account of the statement.
+pub(super) fn outside<R: Send>(reason: &'static str, f: impl FnOnce() -> R + Send) -> R {
+    let account = memory::present();
+    host::go_preemptive(reason, move || memory::outside(account, f))
 }
 
 #[cfg(test)]

@@ -19,7 +19,10 @@ use rusqlite::{Connection, Error, Result, ffi};
 
 use super::scalar::{deterministic, scalar};
 use super::steps::{Steps, failed, look, outside_if_long};
-use super::values::{Answer, Counted, PIECE, bytes, chars, whole};
+use super::values::{Answer, Counted, Lossy, PIECE, bytes, chars, whole};
+
+/// A byte of a set of characters takes as long as so many bytes of a text.
+const SET_COST: usize = 64;
 
 /// Registers all functions with `connection`. No result has more than `max` bytes.
 pub(super) fn register(connection: &Connection, max: usize) -> Result<()> {
@@ -100,16 +103,17 @@ fn trim(context: &Context<'_>, ends: (bool, bool)) -> Result<Answer> {
     let Some(whole) = bytes(context.get_raw(0))? else { return Ok(Answer::Null) };
     let set = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b" ")) };
     let Some(set) = set else { return Ok(Answer::Null) };
-    let rest = outside_if_long(whole.len() + set.len(), || trimmed(&whole, &set, ends))?;
+    let rest = outside_if_long(whole.len() + SET_COST * set.len(), || trimmed(&whole, &set, ends))?;
     Ok(Answer::Text(Counted::copy(rest.as_bytes())?))
 }
 
 /// Returns `whole` without the characters of `set` at its left end, its right end, or both.
 fn trimmed<'a>(whole: &'a [u8], set: &[u8], (left, right): (bool, bool)) -> Result<&'a str> {
     let whole = str::from_utf8(whole).map_err(|_| failed("the text is no UTF-8"))?;
-    let set = String::from_utf8_lossy(set);
-    let ascii: [bool; 128] = std::array::from_fn(|code| set.as_bytes().contains(&(code as u8)));
-    let others: BTreeSet<char> = set.chars().filter(|char| !char.is_ascii()).collect();
+    let set = Lossy::new(set)?;
+    let mut ascii = [false; 128];
+    set.text.bytes().filter(u8::is_ascii).for_each(|byte| ascii[usize::from(byte)] = true);
+    let others: BTreeSet<char> = set.text.chars().filter(|char| !char.is_ascii()).collect();
     let goes = |char: char| match ascii.get(char as usize) {
         Some(listed) => *listed,
         None => others.contains(&char),
@@ -190,7 +194,7 @@ fn characters(text: &[u8]) -> Result<i64> {
         && *first != 0
     {
         steps.step()?;
-        at += if *first >= 0xc0 { width(&text[at..]) } else { 1 };
+        at += if *first >= 0xc0 { width(&text[at..], &mut steps)? } else { 1 };
         count += 1;
     }
     Ok(count)
@@ -205,15 +209,21 @@ fn width_of(text: &[u8], count: i64) -> Result<usize> {
         steps.step()?;
         match text.get(at) {
             None | Some(0) => break,
-            Some(first) => at += if first.is_ascii() { 1 } else { width(&text[at..]) },
+            Some(first) if first.is_ascii() => at += 1,
+            Some(_) => at += width(&text[at..], &mut steps)?,
         }
     }
     Ok(at)
 }
 
 /// Returns how many bytes belong to the first one.
-fn width(text: &[u8]) -> usize {
-    1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count()
+fn width(text: &[u8], steps: &mut Steps) -> Result<usize> {
+    let mut width = 1;
+    while text.get(width).is_some_and(|byte| byte & 0xc0 == 0x80) {
+        steps.step()?;
+        width += 1;
+    }
+    Ok(width)
 }
 
 fn hex(context: &Context<'_>, max: usize) -> Result<Answer> {
@@ -233,7 +243,7 @@ fn unhex(context: &Context<'_>) -> Result<Answer> {
     let ignored = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b"")) };
     let Some(ignored) = ignored else { return Ok(Answer::Null) };
     let mut blob = Counted::new(digits.len() / 2)?;
-    let len = digits.len() + ignored.len();
+    let len = digits.len() + SET_COST * ignored.len();
     let whole = outside_if_long(len, || unhexed(&digits, &ignored, &mut blob.bytes))?;
     Ok(if whole { Answer::Blob(blob) } else { Answer::Null })
 }
@@ -241,10 +251,10 @@ fn unhex(context: &Context<'_>) -> Result<Answer> {
 /// Appends the bytes of which these are the digits, without what is ignored between them. Returns
 /// false if something else is between them.
 fn unhexed(digits: &[u8], ignored: &[u8], blob: &mut Vec<u8>) -> Result<bool> {
-    let ignored: BTreeSet<char> = String::from_utf8_lossy(ignored).chars().collect();
-    let digits = String::from_utf8_lossy(digits);
+    let (ignored, digits) = (Lossy::new(ignored)?, Lossy::new(digits)?);
+    let ignored: BTreeSet<char> = ignored.text.chars().collect();
     let (mut high, mut steps) = (None, Steps::default());
-    for char in digits.chars() {
+    for char in digits.text.chars() {
         steps.step()?;
         match (char.to_digit(16), high) {
             (Some(digit), None) => high = Some(digit),
@@ -385,6 +395,45 @@ mod tests {
             }
         }
         agree(&calls);
+    }
+
+    #[test]
+    fn reals_are_spelled_as_sqlite_does() {
+        let mut calls = Vec::new();
+        let known = [
+            "9.87654321098765",
+            "5e-324",
+            "49.47",
+            "0.1+0.2",
+            "1e17",
+            "123456789012345678.0",
+            "9.9999999999999999e22",
+            "99999999999999990.0",
+            "1.7976931348623157e308",
+            "2.2250738585072014e-308",
+        ];
+        calls.extend(known.map(|real| format!("upper({real})")));
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        for digits in (1..18).cycle().take(3_000) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let mantissa = random % 10_u64.pow(digits);
+            let exponent = (random >> 40) % 60;
+            calls.push(format!("upper({mantissa}e{})", exponent as i64 - 40));
+        }
+        agree(&calls);
+    }
+
+    #[test]
+    fn large_sets_and_bytes_out_of_place_are_examined_outside_or_in_steps() {
+        let set = "replace(quote(zeroblob(3000)), '0', 'ä')";
+        let calls = [format!("trim('ääbä', {set})"), format!("hex(unhex('ä61ä', {set}))")];
+        agree(&calls);
+        let run = format!("cast(unhex(replace(hex(zeroblob({PIECE})), '00', '80')) as text)");
+        let looks = [format!("substr({run}, 1, 1)"), format!("substr(char(192) || {run}, -1)")];
+        let looks = looks.each_ref().map(|call| looks_in(call) - looks_in(&run));
+        assert!(looks.iter().all(|looks| *looks >= 4), "{looks:?}");
     }
 
     #[test]

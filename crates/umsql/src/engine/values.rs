@@ -6,8 +6,9 @@ use rusqlite::Result;
 use rusqlite::functions::{SqlFnOutput, SubType};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
-use super::steps::{STEPS, Steps, look, room};
+use super::steps::{STEPS, Steps, look, no_memory, room};
 use crate::memory::Room;
+use crate::vfs;
 use crate::wire::types;
 
 /// How many bytes a function changes or copies between two looks: in some tenths of a millisecond.
@@ -23,38 +24,27 @@ pub(super) fn bytes<'a>(value: ValueRef<'a>) -> Result<Option<Cow<'a, [u8]>>> {
             }
             Ok(Some(Cow::Borrowed(bytes)))
         }
-        ValueRef::Real(real) => Ok(Some(Cow::Owned(real_text(real).into_bytes()))),
+        ValueRef::Real(real) => Ok(Some(Cow::Owned(vfs::spelled(real).into_bytes()))),
         number => Ok(Some(Cow::Owned(types::to_text(number).into_bytes()))),
     }
 }
 
-/// Spells a number as SQLite does: 1.0, 1.0e+17, Inf. It has 15 digits if they say the number
-/// exactly, and otherwise 17.
-fn real_text(real: f64) -> String {
-    if !real.is_finite() {
-        return if real > 0.0 { "Inf".into() } else { "-Inf".into() };
+/// Bytes as a text. If they are no UTF-8, the text is a copy, which is counted.
+pub(super) struct Lossy<'a> {
+    pub(super) text: Cow<'a, str>,
+    _room: Option<Room>,
+}
+
+impl Lossy<'_> {
+    pub(super) fn new(bytes: &[u8]) -> Result<Lossy<'_>> {
+        match str::from_utf8(bytes) {
+            Ok(text) => Ok(Lossy { text: text.into(), _room: None }),
+            Err(_) => {
+                let _room = Some(room(3 * bytes.len())?);
+                Ok(Lossy { text: String::from_utf8_lossy(bytes), _room })
+            }
+        }
     }
-    let mut rounded = format!("{:.14e}", real.abs());
-    if rounded.parse() != Ok(real.abs()) {
-        rounded = format!("{:.16e}", real.abs());
-    }
-    let (digits, exponent) = rounded.split_once('e').expect("that format has an exponent");
-    let exponent: i32 = exponent.parse().expect("its exponent is a number");
-    let digits = digits.replace('.', "");
-    let digits = digits.trim_end_matches('0');
-    let sign = if real < 0.0 { "-" } else { "" };
-    let or_zero = |digits: &str| if digits.is_empty() { "0".into() } else { digits.to_owned() };
-    if !(-4..17).contains(&exponent) {
-        let (first, rest) = digits.split_at(1);
-        let direction = if exponent < 0 { '-' } else { '+' };
-        return format!("{sign}{first}.{}e{direction}{:02}", or_zero(rest), exponent.abs());
-    }
-    if exponent < 0 {
-        return format!("{sign}0.{}{digits}", "0".repeat((-exponent - 1) as usize));
-    }
-    let whole = exponent as usize + 1;
-    let digits = format!("{digits:0<whole$}");
-    format!("{sign}{}.{}", &digits[..whole], or_zero(&digits[whole..]))
 }
 
 /// What a function returns. Its bytes are counted in the statement's memory until SQLite has its
@@ -88,7 +78,9 @@ impl Counted {
     /// Takes memory for `len` bytes.
     pub(super) fn new(len: usize) -> Result<Counted> {
         let _room = room(len)?;
-        Ok(Counted { bytes: Vec::with_capacity(len), _room })
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| no_memory())?;
+        Ok(Counted { bytes, _room })
     }
 
     /// Returns a copy, which is made in pieces.

@@ -49,6 +49,17 @@ const OPCODE_SEAT: c_int = 0x756d_7301;
 /// neighbouring bytes.
 const SECTOR: c_int = 4096;
 
+/// Returns how SQLite spells a number in a text: 1.0, 1.0e+17, Inf.
+pub(crate) fn spelled(real: f64) -> String {
+    let mut text = [0_u8; 64];
+    let (len, start) = (text.len() as c_int, text.as_mut_ptr().cast());
+    // SAFETY: Own Memory: SQLite writes at most `len` bytes, the last of which is a zero. The
+    // format takes one number.
+    unsafe { ffi::sqlite3_snprintf(len, start, c"%!.17g".as_ptr(), real) };
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    String::from_utf8_lossy(&text[..end]).into_owned()
+}
+
 /// Registers the file system with SQLite; it is never unregistered.
 pub(super) fn register(vfs: &'static Vfs) {
     let table = Box::leak(Box::new(ffi::sqlite3_vfs {
