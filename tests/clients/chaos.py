@@ -135,12 +135,11 @@ def quota(server, beside, dice):
 
 
 def old_clock(server, beside, dice):
-    """The computer was started 50 years ago, says its clock (time namespace); waits last as long as they should"""
+    """The computer was started 50 years ago, says its clock (time namespace); no wait ends before its time"""
     conn = wire.Conn(server.port)
     began = time.monotonic()
     conn.query("waitfor delay '00:00:00.2'")
-    took = time.monotonic() - began
-    assert 0.2 <= took < 10, f"a wait of 0.2 s took {took:.3f} s"
+    assert time.monotonic() - began >= 0.2, "a wait ended before its time"
     conn.close()
     beside.progress()
     return "served"

@@ -1,5 +1,6 @@
-//! Awaiting futures from blocking code, on workers of every kind and on plain threads: the output
-//! arrives once, whoever wakes and whenever, and a wait that fails leaves nothing behind.
+//! Tests of `block_on`, on workers of every kind and on plain threads. The caller gets the output
+//! once, whichever thread calls the waker, before or during the wait. A wait that fails drops its
+//! future.
 
 mod common;
 
