@@ -12,7 +12,7 @@ use crate::source::{Finding, Repository, words};
 const SRC: &str = "crates/ums/src/";
 const ROOMS_MAX: usize = 20;
 const FLOORS_MAX: usize = 10;
-const NAMES_MAX: usize = 30;
+const NAMES_MAX: usize = 34;
 
 /// The measured numbers.
 #[derive(Debug, Default, PartialEq, Eq)]

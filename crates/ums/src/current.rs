@@ -276,23 +276,35 @@ fn yield_on_after(scheduler: &Scheduler, quantum_ns: u64) -> bool {
     due
 }
 
-/// Yields if the quantum is over, and fails if the work request was cancelled. A long loop calls
-/// this so that cancellation ends it early.
+/// Yields if the quantum is over, and fails where a wait would fail. A long loop calls this so that
+/// a cancellation, or a deadline, ends it early.
 ///
 /// # Errors
-/// [`WaitError::Cancelled`].
+/// [`WaitError::Cancelled`] if the work request was cancelled; [`WaitError::TimedOut`] if the time
+/// of [`with_timeout`](crate::with_timeout) is over.
 pub fn checkpoint() -> Result<(), WaitError> {
-    let Some(scheduler) = here() else {
-        return if is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) };
+    let (cancelled, waiter) = match here() {
+        Some(scheduler) => {
+            yield_on_after(&scheduler, QUANTUM_NS);
+            let waiter = scheduler.current_waiter();
+            (waiter.is_cancelled(), waiter)
+        }
+        None => (is_cancelled(), thread_waiter()),
     };
-    yield_on_after(&scheduler, QUANTUM_NS);
-    if scheduler.current_waiter().is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) }
+    if cancelled {
+        return Err(WaitError::Cancelled);
+    }
+    if waiter.is_past_limit() { Err(WaitError::TimedOut) } else { Ok(()) }
 }
 
 /// Returns whether the work request that the caller carries out was cancelled. Works also while the
-/// caller is preemptive. Returns false on a plain thread.
+/// caller is preemptive. Returns false on a plain thread, and inside [`shield`](crate::shield).
 pub fn is_cancelled() -> bool {
-    worker_waiter().is_some_and(Waiter::is_cancelled)
+    match here() {
+        Some(scheduler) => scheduler.current_waiter().is_cancelled(),
+        // A preemptive worker waits as its thread, so its shield is that of the thread.
+        None => away().is_some_and(|w| w.is_cancelled() && !thread_waiter().is_shielded()),
+    }
 }
 
 /// Returns a number of the calling worker, or of the calling plain thread, which only the program
@@ -323,12 +335,18 @@ fn worker_waiter() -> Option<&'static Waiter> {
     here().map(|scheduler| scheduler.current_waiter()).or_else(away)
 }
 
+/// Returns the limit of the caller's waits, in nanoseconds of the clock.
+pub(crate) fn limit() -> u64 {
+    waiter().limit()
+}
+
 /// Waits for this long; other workers run meanwhile. With [`Duration::MAX`] it waits until the work
 /// request is cancelled. On a plain thread and in preemptive code, where it cannot be cancelled, it
 /// then never returns.
 ///
 /// # Errors
-/// [`WaitError::Cancelled`] if the work request was cancelled meanwhile.
+/// [`WaitError::Cancelled`] if the work request was cancelled meanwhile; [`WaitError::TimedOut`] if
+/// the time of [`with_timeout`](crate::with_timeout) was over before this sleep's.
 ///
 /// ```
 /// use std::time::Duration;
@@ -346,12 +364,15 @@ pub fn sleep(span: Duration) -> Result<(), WaitError> {
 /// The errors of [`sleep`].
 pub fn sleep_as(reason: WaitReason, span: Duration) -> Result<(), WaitError> {
     let deadline = clock::after(span);
+    // What ends the sleep: its own end, or that of the time that the caller has.
+    let slept = if limit() < deadline { Err(WaitError::TimedOut) } else { Ok(()) };
     if here().is_none() {
+        let span = span.min(Duration::from_nanos(limit().saturating_sub(clock::now())));
         crate::os::threads::sleep(span);
-        return Ok(());
+        return slept;
     }
     match park(begin(What::new(reason)), deadline) {
-        Outcome::TimedOut => Ok(()),
+        Outcome::TimedOut => slept,
         other => other.ok(),
     }
 }

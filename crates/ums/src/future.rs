@@ -161,6 +161,7 @@ fn after_others(me: &Waiter, deadline: u64) -> Result<(), WaitError> {
     if me.is_cancelled() {
         return Err(WaitError::Cancelled);
     }
+    let deadline = deadline.min(me.limit());
     if deadline != NEVER && clock::now() >= deadline { Err(WaitError::TimedOut) } else { Ok(()) }
 }
 

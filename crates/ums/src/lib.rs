@@ -47,6 +47,7 @@ pub mod watch;
 mod wait;
 mod scheduler;
 mod current;
+mod bounds;
 pub mod sync;
 pub mod io;
 pub mod net;
@@ -60,6 +61,7 @@ pub mod windows;
 #[doc(hidden)]
 pub mod testing;
 
+pub use bounds::{shield, with_deadline, with_timeout};
 pub use current::{checkpoint, go_preemptive, is_cancelled, sleep, yield_if_due, yield_now};
 pub use node::user::User;
 #[doc(inline)]
@@ -69,7 +71,7 @@ pub use os::{lock, pool};
 pub use record::reason::WaitReason;
 pub use scheduler::WorkerKind;
 #[doc(inline)]
-pub use task::{JoinHandle, scope, spawn};
+pub use task::{JoinHandle, scope, spawn, task_group};
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub use testing::fuzz;

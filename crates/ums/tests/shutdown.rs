@@ -480,10 +480,14 @@ fn a_scope_ends_its_tasks_even_when_its_body_panics_g13() {
                 ums::scope(|s| {
                     for place in &mut ended {
                         s.spawn(move || {
-                            ums::sleep(ms(5)).unwrap();
+                            // The panic cancels it.
+                            assert!(ums::sleep(Duration::from_secs(3600)).is_err());
+                            ums::shield(|| ums::sleep(ms(5))).unwrap();
                             *place = true;
                         });
                     }
+                    // A task that has not begun would never run.
+                    ums::sleep(ms(5)).unwrap();
                     std::panic::resume_unwind(Box::new("on purpose"))
                 })
             });

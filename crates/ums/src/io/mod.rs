@@ -22,6 +22,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::current::limit;
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::{LiveOp, Op, Side};
 use crate::os::limits::{QUANTUM_NS, SLOW_IO_NS};
@@ -48,7 +49,7 @@ pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
 pub(crate) fn wait_for(op: LiveOp<'_>, reason: WaitReason, deadline: u64) -> io::Result<usize> {
     match here() {
         Some(scheduler) => on_worker(&scheduler, op, reason, deadline, true),
-        None => on_thread(op, deadline),
+        None => on_thread(op, deadline.min(limit())),
     }
 }
 
@@ -84,6 +85,7 @@ pub(crate) fn send_bytes(
         let room = LiveOp::poll(op.fd(), Side::Out);
         match here() {
             Some(on) => on_worker(&on, room, WaitReason::NETWORK_WRITE, until, cancellable)?,
+            None if cancellable => on_thread(room, until.min(limit()))?,
             None => on_thread(room, until)?,
         };
     }
@@ -162,6 +164,8 @@ fn on_worker(
     cancellable: bool,
 ) -> io::Result<usize> {
     let waiter = scheduler.waiting_waiter();
+    let deadline = if cancellable { deadline.min(waiter.limit()) } else { deadline };
+    let cancellable = cancellable && !waiter.is_shielded();
     let what = What::new(reason).uncancellable();
     let ticket = waiter.begin(if op.fd() < 0 { what } else { what.fd(op.fd()) });
     let told = *op;

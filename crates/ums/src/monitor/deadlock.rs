@@ -337,7 +337,7 @@ impl Circle {
         deadlock::keep(deadlock.clone());
         if let Some(at) = victim {
             let wait = self.links[at].wait;
-            wait.waiter.deadlock.store(id.number(), Ordering::Relaxed);
+            wait.waiter.deadlock.store(id.number() as u32, Ordering::Relaxed);
             ready(wait.claim(Outcome::Deadlock)?);
         }
         Some(self.report(deadlock))

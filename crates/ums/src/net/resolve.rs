@@ -116,8 +116,8 @@ pub(super) fn each_address<A: ToSocketAddrs, T>(
     let mut result = Err(nothing());
     for address in addresses.to_socket_addrs()? {
         result = attempt(address);
-        let cancelled = || result.as_ref().is_err_and(super::socket::is_cancelled_error);
-        if result.is_ok() || cancelled() {
+        let gave_up = || result.as_ref().is_err_and(super::socket::is_wait_error);
+        if result.is_ok() || gave_up() {
             break;
         }
     }

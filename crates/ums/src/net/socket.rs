@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketAddrAny;
 
-use crate::current::{begin, checkpoint, park, yield_if_due};
+use crate::current::{begin, checkpoint, limit, park, yield_if_due};
 use crate::io::{accept, decode, send_bytes, wait_for, wait_writable};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::LiveOp;
@@ -344,14 +344,15 @@ pub(super) fn pause_before_connecting(deadline: u64) -> io::Result<()> {
 
 /// Waits for this long; fails if the deadline comes first.
 fn pause(reason: WaitReason, fd: RawFd, span: Duration, deadline: u64) -> io::Result<()> {
-    let until = clock::after(span);
+    let (until, deadline) = (clock::after(span), deadline.min(limit()));
     match park(begin(What::new(reason).fd(fd)), until.min(deadline)) {
         Outcome::TimedOut if until < deadline => Ok(()),
         outcome => Ok(outcome.ok()?),
     }
 }
 
-/// Returns whether this is the error of a cancelled work request.
-pub(super) fn is_cancelled_error(error: &io::Error) -> bool {
-    WaitError::of(error) == Some(WaitError::Cancelled)
+/// Returns whether this is the error of a caller whose request was cancelled, or whose time is
+/// over: its further calls would fail, too.
+pub(super) fn is_wait_error(error: &io::Error) -> bool {
+    WaitError::of(error).is_some()
 }

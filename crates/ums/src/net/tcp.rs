@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::resolve::{ToSocketAddrs, each_address};
 use super::shape::{socket_type, stream_type, timeouts};
-use super::socket::{Socket, Way, is_cancelled_error, pause_before_connecting};
+use super::socket::{Socket, Way, is_wait_error, pause_before_connecting};
 use crate::current::checkpoint;
 use crate::io::wait_writable;
 use crate::os::clock::{self, NEVER};
@@ -124,8 +124,9 @@ impl TcpListener {
         Ok(TcpStream::of(Socket::new(fd.into(), DescriptorKind::Stream)))
     }
 
-    /// Iterates over the connections as they arrive. It ends when the work request is cancelled,
-    /// for example by [`JoinHandle::cancel`](crate::JoinHandle::cancel);
+    /// Iterates over the connections as they arrive. It ends when the time of
+    /// [`with_timeout`](crate::with_timeout) is over, and when the work request is cancelled, for
+    /// example by [`JoinHandle::cancel`](crate::JoinHandle::cancel);
     /// [`Node::shutdown`](crate::Node::shutdown) cancels only when its grace time is over, so
     /// cancel the acceptor first. While the process is out of descriptors, the next connection
     /// waits in the listener's queue, and a message on stderr says so.
@@ -170,7 +171,7 @@ impl Iterator for Incoming<'_> {
     fn next(&mut self) -> Option<io::Result<TcpStream>> {
         let fd = self.listener.socket.accept_despite_shortage(&self.listener.short);
         let accepted = fd.map(|fd| TcpStream::of(Socket::new(fd.into(), DescriptorKind::Stream)));
-        (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
+        (!accepted.as_ref().is_err_and(is_wait_error)).then_some(accepted)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{SocketAddrUnix, listen};
 
 use super::shape::{socket_type, stream_type, timeouts};
-use super::socket::{Backoff, Socket, Way, is_cancelled_error, pause_before_connecting};
+use super::socket::{Backoff, Socket, Way, is_wait_error, pause_before_connecting};
 use super::tcp::BACKLOG;
 use crate::current::checkpoint;
 use crate::os::clock::{self, NEVER};
@@ -114,7 +114,7 @@ impl Iterator for UnixIncoming<'_> {
     fn next(&mut self) -> Option<io::Result<UnixStream>> {
         let fd = self.listener.socket.accept_despite_shortage(&self.listener.short);
         let accepted = fd.map(|fd| UnixStream::of(Socket::new(fd.into(), DescriptorKind::Stream)));
-        (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
+        (!accepted.as_ref().is_err_and(is_wait_error)).then_some(accepted)
     }
 }
 

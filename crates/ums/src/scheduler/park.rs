@@ -67,6 +67,7 @@ impl Scheduler {
     /// `leave_by`.
     #[inline(always)]
     pub(crate) fn park(&self, ticket: Ticket, deadline: u64) -> Outcome {
+        let deadline = ticket.deadline(deadline);
         let timer = if deadline == NEVER { None } else { Some(self.time_wait(ticket, deadline)) };
         if let Some(way_out) = self.begin_park(ticket) {
             self.until_runs(way_out, ticket.waiter);

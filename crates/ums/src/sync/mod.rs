@@ -40,11 +40,12 @@
 //!
 //! This is the rule for every wait of this crate. A work request is cancelled by
 //! [`JoinHandle::cancel`](crate::JoinHandle::cancel), by [`User::cancel`](crate::User::cancel), and
-//! by the shutdown of its node when the grace time is over.
+//! by the shutdown of its node when the grace time is over. The tasks of its scopes and groups are
+//! cancelled with it.
 //! * **It lasts until the request ends.** The wait that the request is in fails with
 //!   [`WaitError::Cancelled`](crate::WaitError::Cancelled), and so does, at once, each further wait
 //!   that it begins. No call takes the cancellation back, so a loop that ignores the error never
-//!   waits again: leave it.
+//!   waits again: leave it. What must still be finished goes into [`shield`](crate::shield).
 //! * **Only waits fail.** A call that finds what it asks for, such as `recv` on a channel with a
 //!   value or `join` of a task that has ended, succeeds although its request is cancelled. Calls of
 //!   [`net`](crate::net) and reads of [`fs`](crate::fs) are different: they fail at once.
@@ -55,12 +56,16 @@
 //!   notification is lost.
 //! * **Locks ignore it**, as said above, and so does every call that returns only when the caller's
 //!   own closure has ended: [`scope`](fn@crate::scope), [`Node::run`](crate::Node::run),
-//!   [`go_preemptive`](crate::go_preemptive). To clean up after a cancellation there is
+//!   [`go_preemptive`](crate::go_preemptive). A scope cancels its tasks, and waits. To clean up
+//!   after a cancellation there is
 //!   [`JoinHandle::join_uncancellable`](crate::JoinHandle::join_uncancellable).
 //! * **Preemptive code is not woken.** A wait that a worker begins inside
 //!   [`go_preemptive`](crate::go_preemptive) is the wait of its thread: no cancellation ends it.
-//! * **A plain thread is never cancelled.** There, a plain wait without a deadline fails for no
+//! * **A plain thread is never cancelled.** There, a plain wait without a time limit fails for no
 //!   other reason than a deadlock, and `unwrap` is right.
+//!
+//! The end of the time of [`with_timeout`](crate::with_timeout) is heard by the same waits, as
+//! [`WaitError::TimedOut`](crate::WaitError::TimedOut), also on plain threads.
 //!
 //! Left out on purpose: spinning before a wait (the holder cannot progress while a worker of its
 //! own scheduler spins), priorities, `async`.

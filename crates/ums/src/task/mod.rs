@@ -1,18 +1,24 @@
 //! Tasks: spawned closures that run on workers, with a result that can be waited for.
 //!
 //! Each task, spawned or scoped, is a work request of its own: it waits for a worker, keeps that
-//! worker until it has ended, and is cancelled alone. Cancelling a task cancels none of the tasks
-//! that it started.
+//! worker until it has ended, and can be cancelled.
+//!
+//! * [`spawn`] starts a task that may outlive its parent. Its handle waits for it and cancels it.
+//! * [`scope`](fn@scope) and [`task_group`] start tasks that end before the call returns, may
+//!   borrow from the caller, and are cancelled with it.
 //!
 //! Joining a task that has not begun moves the task ahead of other queued requests. If no worker is
 //! free for it, it gets one beyond the limit. So parents that wait for children cannot use up all
-//! workers. Only a join, or the end of a scope, has this effect. A parent that first waits for
-//! something else, such as input, keeps its worker, while a child that has not begun may have to
-//! wait for one: see [`Builder::max_workers`](crate::Builder::max_workers).
+//! workers. Only a join, the end of a scope, and a group's wait for its tasks have this effect. A
+//! parent that first waits for something else, such as input, keeps its worker, while a child that
+//! has not begun may have to wait for one: see
+//! [`Builder::max_workers`](crate::Builder::max_workers).
 
 // A task is one block of memory (scheduler/request): the request's state, its closure, and later
 // its result. Tasks that may borrow are in `scope.rs`.
 
+mod cancel;
+mod group;
 mod scope;
 
 use std::any::Any;
@@ -20,19 +26,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::current::{self, park, ready};
+use crate::current::{self, park};
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
 use crate::record::wait_stats::Account;
 use crate::scheduler::request::{
-    Cancelled, Holds, NoResult, RequestId, RequestRef, RequestState, ResultOf, TaskResult, UserId,
-    WorkRequest, make,
+    Holds, NoResult, RequestId, RequestState, ResultOf, TaskResult, UserId, WorkRequest, make,
 };
 use crate::scheduler::{Here, Scheduler, away, here};
 use crate::wait::error::{EnqueueError, WaitError};
 use crate::wait::{AsVictim, What};
 
+pub(crate) use cancel::pass_on;
+pub use cancel::{CancelHandle, CancelToken};
+pub use group::{TaskGroup, task_group};
 pub use scope::{Scope, ScopedJoinHandle, scope};
 
 /// Why a join returned no result. `H` is the handle, which a join that consumed it gives back.
@@ -244,10 +252,11 @@ impl<T> JoinHandle<T> {
     }
 
     /// Asks the task to end. If no worker has begun it, it never runs; otherwise its waits and
-    /// checkpoints fail with [`WaitError::Cancelled`]. A task is never stopped by force. Tasks that
-    /// it has spawned, or started in a [`scope`](fn@scope), are not cancelled.
+    /// checkpoints fail with [`WaitError::Cancelled`]. A task is never stopped by force. The tasks
+    /// of its [`scope`](fn@scope)s and [`task_group`]s are cancelled with it; those that it has
+    /// started with [`spawn`] are not.
     pub fn cancel(&self) {
-        cancel(self.result.state(), self.home);
+        cancel::cancel(self.result.state(), self.home);
     }
 
     /// Returns a handle that can cancel the task while the join handle is used elsewhere.
@@ -264,40 +273,12 @@ impl<T> JoinHandle<T> {
     where
         T: 'static,
     {
-        CancelHandle { request: self.result.request(), home: self.home }
+        CancelHandle::new(self.result.request(), self.home)
     }
 
     /// Returns the number of the task's work request, as views show it.
     pub fn request_id(&self) -> RequestId {
         self.result.state().id
-    }
-}
-
-/// A handle that can cancel a task. Dropping it has no effect.
-#[derive(Clone)]
-pub struct CancelHandle {
-    request: RequestRef,
-    /// As in [`JoinHandle`].
-    home: u64,
-}
-
-impl CancelHandle {
-    /// Cancels the task, like [`JoinHandle::cancel`]. Returns false if the task has ended already.
-    pub fn cancel(&self) -> bool {
-        let alive = !self.is_finished();
-        cancel(self.request.state(), self.home);
-        alive
-    }
-
-    /// Returns whether the task has ended.
-    pub fn is_finished(&self) -> bool {
-        self.request.state().is_done()
-    }
-}
-
-impl std::fmt::Debug for CancelHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CancelHandle").field("request", &self.request.state().id).finish()
     }
 }
 
@@ -344,30 +325,12 @@ impl UserState {
     /// Returns the number of the request enqueued last.
     pub fn last_request(&self) -> Option<RequestId> {
         let last = self.last.lock();
-        last.as_ref().map(|last| last.request.state().id)
+        last.as_ref().map(CancelHandle::request_id)
     }
 
     pub fn is_busy(&self) -> bool {
         let last = self.last.lock();
         last.as_ref().is_some_and(|last| !last.is_finished())
-    }
-}
-
-fn cancel(state: &RequestState, home: u64) {
-    pass_on(state.cancel());
-    let is_dropped = state.is_queued() && !state.starts_cancelled;
-    let home = if is_dropped { Scheduler::with_serial(home) } else { None };
-    if let Some(request) = home.and_then(|home| home.queue.remove(state)) {
-        request.abandon().into_iter().for_each(ready);
-    }
-}
-
-/// Completes a cancellation: wakes the waiter whose wait it has ended, and asks for the
-/// cancellation of the I/O request that it has found.
-pub(crate) fn pass_on(found: Cancelled) {
-    found.claimed.into_iter().for_each(ready);
-    if let Some((inbox, io)) = found.io {
-        inbox.send(crate::wait::Letter::CancelIo(io));
     }
 }
 

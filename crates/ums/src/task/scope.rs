@@ -1,7 +1,8 @@
 //! Scopes: tasks that may borrow from the stack of the worker that opens the scope.
 //!
 //! A scope counts its tasks, and its end waits for the last of them. Only that wait keeps the
-//! borrowed values alive, so it is never refused, cancelled or left by a panic.
+//! borrowed values alive, so it is never refused, given up or left by a panic. If the caller's work
+//! request is cancelled, the tasks are cancelled, and the wait goes on.
 //!
 //! This is the one place where a borrow lasts longer than the compiler can see. Named invariant
 //! **Held**: everything that borrows for `'scope` is dropped before the task decrements the
@@ -13,14 +14,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::cancel::CancelToken;
 use super::{JoinError, JoinHandle, queue};
 use crate::current::{self, park, ready};
 use crate::os::clock::NEVER;
-use crate::os::counted::{AtomicBool, AtomicUsize};
+use crate::os::counted::AtomicUsize;
 use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
-use crate::scheduler::request::{NoResult, RequestState, TaskResult};
+use crate::scheduler::request::{Family, NoResult, RequestState, TaskResult};
 use crate::scheduler::{Frozen, Scheduler, here};
 use crate::wait::error::EnqueueError;
 use crate::wait::{Outcome, Ticket, What};
@@ -33,14 +35,15 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: std::marker::PhantomData<&'env mut &'env ()>,
 }
 
-#[derive(Default)]
 struct ScopeCount {
     running: AtomicUsize,
     panicked: AtomicUsize,
     waiter: ShortLock<Option<Ticket>>,
-    /// True once the end of the scope waits for its tasks. They are urgent then: a task that is
-    /// still queued does not wait for a free worker.
-    urgent: Arc<AtomicBool>,
+    /// What all tasks of the scope have in common. They become urgent when the scope waits for
+    /// them: a task that is still queued then does not wait for a free worker.
+    family: Arc<Family>,
+    /// Cancels the tasks.
+    token: CancelToken,
 }
 
 impl ScopeCount {
@@ -55,27 +58,43 @@ impl ScopeCount {
         claimed.into_iter().for_each(ready);
     }
 
-    /// Returns when all tasks of the scope have ended. The tasks borrow from the caller's frame, so
-    /// this wait is never refused or cancelled, and no panic leaves it.
-    fn wait(&self, home: &Scheduler) {
-        let frozen = Frozen;
-        self.urgent.store(true, Ordering::Relaxed);
-        if self.running.load(Ordering::Relaxed) > 0 {
+    /// Makes the tasks urgent: called before the caller waits for them.
+    fn hurry(&self, home: &Scheduler) {
+        let urgent = self.family.urgent.swap(true, Ordering::Relaxed);
+        if !urgent && self.running.load(Ordering::Relaxed) > 0 {
             home.peers.promote_all(home);
         }
+    }
+
+    /// Returns when all tasks of the scope have ended. The tasks borrow from the caller's frame, so
+    /// this wait is never refused or given up, and no panic leaves it. A cancellation of the
+    /// caller's request is passed on to the tasks. So is a panic of the scope's closure: what the
+    /// tasks wait for may never come then.
+    fn wait(&self, home: &Scheduler, panicked: bool) {
+        let frozen = Frozen;
+        if panicked {
+            self.token.cancel();
+        }
+        self.hurry(home);
         while let Some(ticket) = self.begin_to_wait() {
-            park(ticket, NEVER);
+            if park(ticket, NEVER) == Outcome::Cancelled {
+                self.token.cancel();
+            }
         }
         std::mem::forget(frozen);
     }
 
-    /// Begins the wait; returns `None` if all tasks have ended.
+    /// Begins the wait; returns `None` if all tasks have ended. Until the tasks are cancelled, a
+    /// cancellation of the caller's request ends the wait. The end of the caller's time does not:
+    /// the tasks have the same limit.
     fn begin_to_wait(&self) -> Option<Ticket> {
         let settled = current::before_short_lock();
         let mut waiter = self.waiter.lock();
         drop(settled);
         if self.running.load(Ordering::Acquire) > 0 {
-            let what = What::new(WaitReason::JOIN).uncancellable();
+            let what = What::new(WaitReason::JOIN).unlimited();
+            let what = if self.token.is_cancelled() { what.uncancellable() } else { what };
+            // In the place of the ticket of an earlier wait, which has ended.
             *waiter = Some(current::must_wait().begin(what));
         } else {
             *waiter = None;
@@ -128,37 +147,29 @@ impl<T> ScopedJoinHandle<'_, T> {
 }
 
 /// Runs tasks that may borrow what the caller owns, like [`std::thread::scope`]: all of them have
-/// ended when it returns.
+/// ended when it returns. [`task_group`](crate::task_group) is for tasks that may fail.
 ///
 /// # Cancellation
-/// Each task of a scope is a work request of its own. Cancelling the request that opened the scope
-/// does not cancel them, and the end of the scope still waits for them; only
-/// [`Node::shutdown`](crate::Node::shutdown) cancels them, too. To end a scope early, end what its
-/// tasks wait for: close the channel, shut the stream down, or give their waits a time limit. In
-/// this example, a request whose wait is cancelled ends the read of its task:
+/// If the work request that opened the scope is cancelled, its tasks are: at the latest when the
+/// scope's end begins to wait for them, and at once if it waits already. The end of the scope still
+/// waits until they have ended. [`Scope::cancel`] cancels them earlier. So does a panic of `f`.
+/// The time of [`with_timeout`](crate::with_timeout) around the scope is over for the tasks, too.
 ///
 /// ```
-/// use std::io::Read;
-/// use std::net::Shutdown;
-/// use ums::net::UnixStream;
+/// use std::time::Duration;
 ///
 /// let node = ums::Node::builder().build()?;
-/// let (mine, theirs) = UnixStream::pair()?;
 /// # let (begun, begins) = std::sync::mpsc::channel();
 /// let task = node.spawn(move || {
 ///     # begun.send(()).unwrap();
 ///     ums::scope(|s| {
-///         let read = s.spawn(|| (&mine).read(&mut [0; 16])); // nothing arrives
-///         if let Err(ums::task::JoinError::Wait(read, _)) = read.join() {
-///             mine.shutdown(Shutdown::Both).unwrap();
-///             drop(read); // the scope waits for it
-///         }
+///         s.spawn(|| ums::sleep(Duration::from_secs(600)));
+///         s.spawn(|| ums::sleep(Duration::from_secs(600)));
 ///     })
 /// })?;
 /// # begins.recv()?; // a task that has not begun would never run
 /// task.cancel();
 /// assert!(task.join().is_ok());
-/// # drop(theirs);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -190,14 +201,17 @@ where
     here.may_switch();
     let scheduler = here.arc();
     drop(here);
-    let scope = Scope {
-        scheduler,
-        open: Arc::default(),
-        scope: std::marker::PhantomData,
-        env: std::marker::PhantomData,
-    };
+    let open = Arc::new(ScopeCount {
+        running: AtomicUsize::new(0),
+        panicked: AtomicUsize::new(0),
+        waiter: ShortLock::new(None),
+        family: Arc::new(Family::new(current::limit())),
+        token: CancelToken::new(),
+    });
+    let scope =
+        Scope { scheduler, open, scope: std::marker::PhantomData, env: std::marker::PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope.open.wait(&scope.scheduler);
+    scope.open.wait(&scope.scheduler, result.is_err());
     if result.is_ok() {
         // The end of the scope has waited even if a wait is refused, because `f` has taken a
         // foreign lock. The panic of that refusal comes now, when no task borrows any more.
@@ -213,6 +227,35 @@ where
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Cancels all tasks of the scope, and those that are started from now on. A task that has not
+    /// begun never runs.
+    pub fn cancel(&self) {
+        self.open.token.cancel();
+    }
+
+    /// Returns whether the tasks of the scope were cancelled by [`cancel`](Scope::cancel), by its
+    /// token, or by the end of the scope.
+    pub fn is_cancelled(&self) -> bool {
+        self.open.token.is_cancelled()
+    }
+
+    /// Returns the token that cancels the tasks of the scope.
+    pub fn cancel_token(&self) -> CancelToken {
+        self.open.token.clone()
+    }
+
+    /// Called before the caller waits for tasks of the scope other than by joining them. The tasks
+    /// become urgent, so that such callers cannot use up all workers.
+    pub(super) fn hurry(&self) {
+        self.open.hurry(&self.scheduler);
+    }
+
+    /// Called before the caller starts a task that it does not wait for yet. The task is like any
+    /// other until the next call of `hurry`.
+    pub(super) fn take_time(&self) {
+        self.open.family.urgent.store(false, Ordering::Relaxed);
+    }
+
     /// Starts a task that may borrow for `'scope`. It is queued on the scheduler of the scope. Like
     /// a task of [`spawn`](crate::spawn()), it may be taken by another scheduler until a worker has
     /// begun it.
@@ -306,8 +349,9 @@ where
     // 'scope.
     let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
     let mut state = RequestState::new(current::user(), false);
-    state.with_scope = Some(scope.open.urgent.clone());
+    state.family = Some(scope.open.family.clone());
     let inner = queue(&scope.scheduler, state, call)?;
     let scope = scope.open.clone();
+    scope.token.add(inner.cancel_handle());
     Ok(ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData })
 }

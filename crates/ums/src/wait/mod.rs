@@ -21,6 +21,7 @@
 //! | `ticket` | the transitions of the picture above |
 //! | `owners` | asking the resource which workers hold it, during the wait |
 //! | `thread` | the waiter of a plain thread, and how such a thread blocks |
+//! | `bounds` | a deadline or a shield for all waits of a piece of code |
 //! | `outcome`, `error`, `deadlock` | how a wait ended, for the library and for users |
 //!
 //! Named invariants.
@@ -34,6 +35,7 @@
 //! What this room does not do: it moves no worker between lists. The only part of a scheduler that
 //! it uses is the inbox.
 
+mod bounds;
 pub(crate) mod deadlock;
 pub(crate) mod error;
 #[cfg(debug_assertions)]
@@ -46,6 +48,7 @@ mod thread;
 mod ticket;
 mod waiter;
 
+pub(crate) use bounds::Bounds;
 pub(crate) use outcome::Outcome;
 pub(crate) use record::COMPLETED;
 pub(crate) use thread::thread_waiter;

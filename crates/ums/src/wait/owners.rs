@@ -76,7 +76,7 @@ impl Waiter {
     #[inline]
     fn no_longer_asked(&self) {
         atomic::no_overtaking();
-        while self.asked.load(Ordering::SeqCst) {
+        while self.record.view.asked.load(Ordering::SeqCst) {
             // A looker is asking the resource at this moment, which takes a few instructions.
             atomic::let_others_run();
         }

@@ -176,6 +176,10 @@ pub(crate) struct WorkerStatus {
     /// Whether the worker runs its request's own code. Anywhere else it must not run without the
     /// baton, because it is in the scheduler's code, which needs the baton.
     pub in_request_code: AtomicBool,
+    /// What bounds its waits (`bounds`).
+    pub(super) bounds: AtomicU8,
+    /// Whether a thread is asking the question of its wait now (`owners`).
+    pub(super) asked: atomic::AtomicBool,
     /// The number of its kernel thread; 0 for a fiber.
     pub thread: AtomicU32,
     /// What the present wait is for, also that of a plain thread. A switch does not touch this, nor
@@ -210,6 +214,8 @@ impl WorkerStatus {
             switches: AtomicU64::new(0),
             state: AtomicU8::new(0),
             in_request_code: AtomicBool::new(false),
+            bounds: AtomicU8::new(0),
+            asked: atomic::AtomicBool::new(false),
             thread: AtomicU32::new(0),
             resource: AtomicU64::new(0),
             waits: RequestWaits::default(),
@@ -257,6 +263,7 @@ impl WorkerStatus {
     fn reset(&self) {
         let WorkerStatus { state, request, user, requests_done, switches, thread, .. } = self;
         state.store(0, Ordering::Relaxed);
+        self.bounds.store(0, Ordering::Relaxed);
         thread.store(0, Ordering::Relaxed);
         self.stack_top.store(0, Ordering::Relaxed);
         self.stack_low.store(0, Ordering::Relaxed);

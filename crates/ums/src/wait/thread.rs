@@ -9,7 +9,7 @@ impl Ticket {
     /// Parks a plain thread until its wait ends. Each claim is followed by exactly one set of the
     /// event, and this function consumes it, so the event is not set when the next wait begins.
     pub(crate) fn park_thread(self, deadline: u64) -> Outcome {
-        if !self.waiter.event.wait_until(deadline) {
+        if !self.waiter.event.wait_until(self.deadline(deadline)) {
             if let Some(mine) = self.claim(Outcome::TimedOut) {
                 // This thread has claimed the wait, so no other thread sets the event.
                 mine.kept();

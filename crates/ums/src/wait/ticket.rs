@@ -36,7 +36,9 @@ impl Waiter {
         self.cancelled.store(true, Ordering::SeqCst);
         barrier::on_all_threads();
         let word = self.word.load(Ordering::SeqCst);
-        let waiting = word & STATE_MASK == WAITING && self.waits_as(CANCELLABLE);
+        // The bounds are those of this wait, or the wait has ended and the claim fails.
+        let hears = self.waits_as(CANCELLABLE) && !self.is_shielded();
+        let waiting = word & STATE_MASK == WAITING && hears;
         let ticket = Ticket { waiter: self, number: word >> STATE_BITS };
         waiting.then(|| ticket.claim(Outcome::Cancelled)).flatten()
     }
@@ -62,7 +64,10 @@ impl Ticket {
     /// Returns whether the wait is cancellable and its work request was cancelled.
     #[inline]
     pub(crate) fn sees_cancel(self) -> bool {
-        self.waiter.waits_as(CANCELLABLE) && self.waiter.cancelled.load(Ordering::SeqCst)
+        let waiter = self.waiter;
+        waiter.cancelled.load(Ordering::SeqCst)
+            && waiter.waits_as(CANCELLABLE)
+            && !waiter.is_shielded()
     }
 
     /// Takes the outcome of the wait, after which the waiter is in no wait. Returns `None` if the
@@ -82,7 +87,7 @@ impl Ticket {
     pub(crate) fn result(self, outcome: Outcome) -> Result<(), WaitError> {
         match outcome {
             Outcome::Deadlock => Err(WaitError::Deadlock(DeadlockId::from_number(
-                self.waiter.deadlock.load(Ordering::Relaxed),
+                self.waiter.deadlock.load(Ordering::Relaxed).into(),
             ))),
             other => other.ok(),
         }

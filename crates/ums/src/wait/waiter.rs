@@ -39,6 +39,9 @@ pub(super) const CANCELLABLE: u8 = 1;
 /// In `manner`: the wait is for a resource that may have a holder.
 pub(super) const MAY_BE_HELD: u8 = 2;
 
+/// In `manner`: the waiter's limit ends the wait (`bounds`).
+pub(super) const LIMITABLE: u8 = 4;
+
 /// What a wait is for, as views show it.
 #[derive(Clone, Copy)]
 pub(crate) struct What {
@@ -51,6 +54,8 @@ pub(crate) struct What {
     pub blocking_user: u64,
     /// Whether cancelling the work request ends this wait.
     pub cancellable: bool,
+    /// Whether the waiter's limit ends this wait, if it is cancellable.
+    pub limitable: bool,
     /// Whether the wait is for a resource that may have a holder: one of the two above.
     pub may_be_held: bool,
 }
@@ -64,6 +69,7 @@ impl What {
             blocker: None,
             blocking_user: 0,
             cancellable: true,
+            limitable: true,
             may_be_held: false,
         }
     }
@@ -92,6 +98,12 @@ impl What {
     pub(crate) fn blocked_by_user(mut self, user: u64) -> What {
         self.blocking_user = user;
         self.may_be_held = true;
+        self
+    }
+
+    /// Makes the wait ignore the waiter's limit.
+    pub(crate) fn unlimited(mut self) -> What {
+        self.limitable = false;
         self
     }
 
@@ -125,7 +137,7 @@ pub(crate) struct Waiter {
     /// Why the waiter waits. Written by the waiter, read by views, as `blocker` and `blocking_user`
     /// are.
     pub(crate) reason: AtomicU16,
-    /// Some of [`CANCELLABLE`] and [`MAY_BE_HELD`].
+    /// Some of [`CANCELLABLE`], [`MAY_BE_HELD`] and [`LIMITABLE`].
     pub(super) manner: AtomicU8,
     /// Set by the canceller of the work request that this waiter runs.
     pub(crate) cancelled: AtomicBool,
@@ -133,8 +145,8 @@ pub(crate) struct Waiter {
     pub(crate) record: WorkerRecord,
     /// The event that the waiter's thread waits on. Fibers do not use it.
     pub(crate) event: ThreadEvent,
-    /// Whether a thread is asking the question now.
-    pub(super) asked: AtomicBool,
+    /// The number of the last deadlock whose victim was a wait of this waiter.
+    pub(crate) deadlock: plain::AtomicU32,
     pub(crate) blocker: AtomicRef<Waiter>,
     pub(crate) blocking_user: plain::AtomicU64,
     /// The question that asks the resource of the present wait for its owners; null if the wait
@@ -147,8 +159,8 @@ pub(crate) struct Waiter {
     /// The foreign locks that the waiter has declared that it holds.
     #[cfg(debug_assertions)]
     pub(crate) foreign: ForeignLocks,
-    /// The number of the last deadlock whose victim was a wait of this waiter.
-    pub(crate) deadlock: plain::AtomicU64,
+    /// The limit of the waiter's waits, if it has one (`bounds`).
+    pub(super) limit: plain::AtomicU64,
     /// A number that belongs to the program: `ums::worker::word`.
     pub(crate) program: plain::AtomicU64,
     pub(crate) member: Member<Waiter>,
@@ -277,11 +289,11 @@ impl Waiter {
             origin: AtomicRef::new(),
             began: plain::AtomicU64::new(0),
             signalled: plain::AtomicU64::new(0),
-            asked: AtomicBool::new(false),
             question: AtomicPtr::new(null_mut()),
             #[cfg(debug_assertions)]
             foreign: ForeignLocks::new(),
-            deadlock: plain::AtomicU64::new(0),
+            limit: plain::AtomicU64::new(0),
+            deadlock: plain::AtomicU32::new(0),
             program: plain::AtomicU64::new(0),
             record: WorkerRecord::new(),
             member,
@@ -330,9 +342,13 @@ impl Waiter {
             self.blocker.store(what.blocker);
             self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
         }
-        let manner = [(what.cancellable, CANCELLABLE), (what.may_be_held, MAY_BE_HELD)];
+        let manner = [
+            (what.cancellable, CANCELLABLE),
+            (what.cancellable && what.limitable, LIMITABLE),
+            (what.may_be_held, MAY_BE_HELD),
+        ];
         let manner = manner.map(|(is, bit)| if is { bit } else { 0 });
-        self.manner.store(manner[0] | manner[1], Ordering::Relaxed);
+        self.manner.store(manner[0] | manner[1] | manner[2], Ordering::Relaxed);
     }
 
     #[inline]
@@ -343,14 +359,6 @@ impl Waiter {
     /// Returns the waiter that holds what the present wait is for, if it is known.
     pub(crate) fn blocker(&self) -> Option<&'static Waiter> {
         self.blocker.load()
-    }
-
-    /// Returns whether the work request of this waiter was cancelled. If this waiter runs a closure
-    /// for another worker, the request of that worker counts, too.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        let origin = self.origin.load();
-        self.cancelled.load(Ordering::Relaxed)
-            || origin.is_some_and(|o| o.cancelled.load(Ordering::Relaxed))
     }
 }
 
@@ -369,7 +377,8 @@ impl Ticket {
     /// `owners`. Returns `None` if the wait has ended or carries no question.
     pub(super) fn hold<T>(self, f: impl FnOnce(&Question<'_>) -> T) -> Option<T> {
         let _alone = lookers();
-        let Waiter { asked, question, .. } = self.waiter;
+        let Waiter { question, .. } = self.waiter;
+        let asked = &self.waiter.record.view.asked;
         asked.store(true, Ordering::SeqCst);
         atomic::no_overtaking();
         let word = self.waiter.word.load(Ordering::SeqCst);

@@ -220,6 +220,8 @@ table! {
     queueing_time_microseconds Gauge = us(r.queued_ns),
         "How long it has been, or was, without a worker.";
     elapsed_us Gauge = us(r.elapsed_ns), "How long it has been running.";
+    time_left_us Gauge = r.time_left_ns.map(us),
+        "How much time its waits have left; NULL if they have no limit.";
     context_switches_count Counter = r.switches, "Times its worker was switched to.";
     waits_count Counter = r.waits.iter().map(|w| w.count).sum::<u64>(),
         "How many of its waits have ended.";

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   counters, waiters, queues      written by their owners with plain stores
-//!        |  read                   (rows.rs)     no scheduler is stopped, asked or woken
+//!        |  read                   (snapshot.rs) no scheduler is stopped, asked or woken
 //!        v
 //!   Snapshot: rows as structs      the Rust API
 //!        |  describe               (columns.rs)  one place that names columns and what they mean
@@ -21,6 +21,7 @@
 mod table;
 mod rows;
 mod columns;
+mod snapshot;
 mod read;
 mod text;
 
@@ -30,4 +31,4 @@ pub use rows::{
 };
 pub use table::{Cell, Column, ColumnKind, Table, View};
 
-pub(crate) use rows::worker as worker_row;
+pub(crate) use snapshot::worker as worker_row;

@@ -1,7 +1,8 @@
 //! Reads the views: one table, or all tables of a snapshot.
 
 use super::columns;
-use super::rows::{self, Snapshot};
+use super::rows::Snapshot;
+use super::snapshot;
 use super::table::{Table, View};
 use crate::node::Node;
 
@@ -26,7 +27,7 @@ impl Node {
     /// # Ok::<(), ums::BuildError>(())
     /// ```
     pub fn view(&self, view: View) -> Table {
-        columns::table(view, &rows::for_view(&self.inner, view))
+        columns::table(view, &snapshot::for_view(&self.inner, view))
     }
 }
 

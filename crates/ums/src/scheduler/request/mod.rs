@@ -9,5 +9,5 @@ mod state;
 pub(crate) use block::{
     NoResult, RequestRef, RequestSlot, ResultOf, SpareBlocks, TaskResult, WorkRequest, make,
 };
-pub(crate) use state::{Cancelled, Holds, RequestState, cancel_waiter};
+pub(crate) use state::{Cancelled, Family, Holds, RequestState, cancel_waiter};
 pub use state::{RequestId, UserId};

@@ -19,12 +19,11 @@ use std::sync::atomic::Ordering;
 
 use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
-use crate::os::clock;
+use crate::os::clock::{self, NEVER};
 use crate::os::counted::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::os::short_lock::ShortLock;
 use crate::record::wait_stats::Account;
-use crate::wait::Inbox;
-use crate::wait::{Claimed, Owned, Owner, Ticket, Waiter};
+use crate::wait::{Bounds, Claimed, Inbox, Owned, Owner, Ticket, Waiter};
 
 /// A number, unique among the requests of this process. Later requests do not always have larger
 /// numbers.
@@ -81,6 +80,20 @@ fn first_of_new_ids() -> RequestId {
     first
 }
 
+/// What all tasks of a scope have in common.
+pub(crate) struct Family {
+    /// If it is true, all of them are urgent.
+    pub urgent: AtomicBool,
+    /// The limit of their waits, in nanoseconds of the clock; [`NEVER`] if there is none.
+    pub limit: u64,
+}
+
+impl Family {
+    pub fn new(limit: u64) -> Family {
+        Family { urgent: AtomicBool::new(false), limit }
+    }
+}
+
 /// The state that requests of all types have.
 pub(crate) struct RequestState {
     pub id: RequestId,
@@ -89,8 +102,8 @@ pub(crate) struct RequestState {
     /// holds a resource that others wait for, or because a worker waits for the request's end. Once
     /// true it stays true.
     urgent: atomic::AtomicBool,
-    /// One flag for all tasks of a scope; if it is true, all of them are urgent.
-    pub with_scope: Option<Arc<AtomicBool>>,
+    /// What the request has in common with the other tasks of its scope.
+    pub family: Option<Arc<Family>>,
     /// Whether only the scheduler that queued it may carry it out.
     pub bound: bool,
     /// Whether a full queue accepts it, too. There are few such requests, and each must be carried
@@ -126,7 +139,7 @@ impl RequestState {
             id: next_id(),
             user,
             urgent: atomic::AtomicBool::new(urgent),
-            with_scope: None,
+            family: None,
             bound: false,
             past_bound: false,
             starts_cancelled: false,
@@ -143,8 +156,9 @@ impl RequestState {
 
     /// Returns whether the request must not wait for a worker.
     pub fn is_urgent(&self) -> bool {
-        let scope = self.with_scope.as_ref().is_some_and(|s| s.load(Ordering::Relaxed));
-        scope || self.urgent.load(Ordering::Relaxed)
+        let family = self.family.as_ref();
+        family.is_some_and(|family| family.urgent.load(Ordering::Relaxed))
+            || self.urgent.load(Ordering::Relaxed)
     }
 
     /// Makes the request urgent. If it is queued, the caller must then promote it in its queue.
@@ -192,6 +206,9 @@ impl RequestState {
                 // Its canceller found it queued, without a runner, so it did not do this.
                 waiter.cancelled.store(true, Ordering::Relaxed);
             }
+            if let Some(family) = &self.family {
+                waiter.set_bounds(Bounds { shielded: false, limit: family.limit });
+            }
             let queued = now.saturating_sub(self.enqueued);
             waiter.record.view.begin_request(self.id, self.user, now, queued);
         }
@@ -214,6 +231,9 @@ impl RequestState {
                 account.settle(view.queued.load(Ordering::Relaxed), elapsed, &view.waits);
             }
             view.end_request();
+            if self.family.is_some() {
+                waiter.set_bounds(Bounds { shielded: false, limit: NEVER });
+            }
         }
         let ended = match self.alone() {
             Some(word) => {

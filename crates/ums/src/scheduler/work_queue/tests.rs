@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::lane::PLACES_KEPT;
 use super::*;
+use crate::os::clock::NEVER;
 use crate::os::counted::AtomicBool;
-use crate::scheduler::request::{RequestRef, RequestState, make};
+use crate::scheduler::request::{Family, RequestRef, RequestState, make};
 
 fn request(user: u64, urgent: bool) -> WorkRequest {
     make(RequestState::new(user, urgent), || ()).0
@@ -212,18 +213,18 @@ fn only_a_child_of_the_same_worker_is_taken_after_its_sibling_g11() {
 #[test]
 fn requests_of_a_scope_become_urgent_in_order_wherever_they_are() {
     let queue = WorkQueue::new(10);
-    let flag = Arc::new(AtomicBool::new(false));
+    let family = Arc::new(Family::new(NEVER));
     for user in 0..6 {
         let mut state = RequestState::new(user, false);
         state.enqueued = user;
-        state.with_scope = (user % 2 == 0).then(|| flag.clone());
+        state.family = (user % 2 == 0).then(|| family.clone());
         let new = make(state, || ()).0;
         let by = Caller::Request;
         let queued = if user < 4 { queue.push_own(new, by, 1) } else { queue.push(new, by) };
         assert!(queued.is_ok());
     }
     assert!(!queue.promote_all());
-    flag.store(true, Ordering::Relaxed);
+    family.urgent.store(true, Ordering::Relaxed);
     assert!(queue.promote_all() && !queue.promote_all());
     assert_eq!((queue.urgent(), queue.len()), (3, 6));
     assert_eq!(users(&queue), [0, 2, 4, 1, 3, 5]);

@@ -1,0 +1,33 @@
+//! Bounds, scopes, groups and tokens: time limits and shields hold for each wait inside, and what a
+//! scope or group has started ends with it, in every kind of worker.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bounds;
+mod groups;
+mod scopes;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use ums::stats::WorkerState;
+use ums::{Node, WaitError, WaitReason};
+
+const CANCELLED: WaitError = WaitError::Cancelled;
+const TIMED_OUT: WaitError = WaitError::TimedOut;
+const SHORT: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Returns how many workers wait for this reason.
+fn waiting(node: &Node, reason: WaitReason) -> usize {
+    let workers = node.snapshot().workers;
+    workers.iter().filter(|w| w.state == WorkerState::Waiting && w.reason == Some(reason)).count()
+}
+
+/// Sleeps until the request is cancelled or the time is over, and counts that.
+fn sleeps(ended: &AtomicUsize) -> Result<(), WaitError> {
+    let slept = ums::sleep(HOUR);
+    ended.fetch_add(1, SeqCst);
+    slept
+}
