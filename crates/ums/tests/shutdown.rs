@@ -476,10 +476,13 @@ fn a_scope_ends_its_tasks_even_when_its_body_panics_g13() {
     both_kinds(|node, _, n| {
         on(node, n - 1, || {
             let mut ended = [false; 4];
+            let begun = AtomicUsize::new(0);
             let body = std::panic::AssertUnwindSafe(|| {
                 ums::scope(|s| {
                     for place in &mut ended {
+                        let begun = &begun;
                         s.spawn(move || {
+                            begun.fetch_add(1, SeqCst);
                             // The panic cancels it.
                             assert!(ums::sleep(Duration::from_secs(3600)).is_err());
                             ums::shield(|| ums::sleep(ms(5))).unwrap();
@@ -487,7 +490,9 @@ fn a_scope_ends_its_tasks_even_when_its_body_panics_g13() {
                         });
                     }
                     // A task that has not begun would never run.
-                    ums::sleep(ms(5)).unwrap();
+                    while begun.load(SeqCst) < 4 {
+                        ums::sleep(ms(1)).unwrap();
+                    }
                     std::panic::resume_unwind(Box::new("on purpose"))
                 })
             });
