@@ -79,6 +79,11 @@ pub use testing::fuzz;
 pub use testing::sim;
 pub use wait::error::{BuildError, WaitError};
 
+/// The programs of docs/coming-from.md, which run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from.md")]
+mod coming_from {}
+
 /// The calling worker: its number and kind, and less common ways to wait and to go preemptive.
 pub mod worker {
     pub use crate::current::{

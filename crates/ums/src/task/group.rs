@@ -44,6 +44,8 @@ pub struct TaskGroup<'scope, 'env: 'scope, T, E> {
     refused: Cell<usize>,
     /// Why tasks never ran, if `next` has not said so.
     left_out: Cell<Option<WaitError>>,
+    /// Whether the group's closure has cancelled it.
+    given_up: Cell<bool>,
 }
 
 /// How a task has ended.
@@ -80,9 +82,9 @@ impl<T, E> Drop for Report<T, E> {
 /// * **The first error ends the group.** A task that returns an error, or panics, cancels the other
 ///   tasks: their waits fail, and those that have not begun never run. So does an error or panic of
 ///   `f` itself.
-/// * **Cancellation.** If the caller's work request is cancelled, so is the group.
-///   [`TaskGroup::cancel`] does the same. If tasks never ran because of it, the group's result is
-///   the error [`WaitError::Cancelled`].
+/// * **Cancellation.** If the caller's work request is cancelled, so is the group. If tasks never
+///   ran because of it, the group's result is the error [`WaitError::Cancelled`].
+///   [`TaskGroup::cancel`] cancels the tasks and leaves the result to `f`.
 /// * **A time limit** for the group is [`with_timeout`](crate::with_timeout) around the call. Then
 ///   the tasks' waits fail with [`WaitError::TimedOut`].
 ///
@@ -112,7 +114,7 @@ impl<T, E> Drop for Report<T, E> {
 ///
 /// # Errors
 /// The error of `f`. If `f` returns `Ok`, the first error of a task that `f` has not got from
-/// [`TaskGroup::next`].
+/// [`TaskGroup::next`], unless `f` has called [`TaskGroup::cancel`].
 ///
 /// # Panics
 /// Passes on the first panic of a task, and a panic of `f`, after all tasks have ended. Panics on a
@@ -130,7 +132,7 @@ where
         let group = TaskGroup::new(scope, first);
         let result = f(&group).and_then(|result| group.drain().map(|()| result));
         if result.is_err() {
-            group.cancel();
+            scope.cancel();
         }
         result
     });
@@ -158,6 +160,7 @@ where
             max_running: Cell::new(usize::MAX),
             refused: Cell::new(0),
             left_out: Cell::new(None),
+            given_up: Cell::new(false),
         }
     }
 
@@ -200,7 +203,7 @@ where
         E: 'scope,
     {
         if is_cancelled() {
-            self.cancel();
+            self.scope.cancel();
         }
         while self.running.get() >= self.max_running.get() && !self.is_cancelled() {
             let ended = self.receive();
@@ -280,8 +283,30 @@ where
         }
     }
 
-    /// Cancels the tasks of the group, and those that are spawned from now on.
+    /// Cancels the tasks of the group, and those that are spawned from now on. If the closure of
+    /// the group then returns `Ok`, so does the group: errors of tasks that it has not taken are
+    /// dropped. A cancellation by [`cancel_token`](TaskGroup::cancel_token) drops no error.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let node = ums::Node::builder().build()?;
+    /// let first = node.run(|| {
+    ///     ums::task_group(|group| {
+    ///         for seconds in [0, 600] {
+    ///             let wait = move || ums::sleep(Duration::from_secs(seconds));
+    ///             group.spawn(move || wait().map(|()| seconds));
+    ///         }
+    ///         let first = group.next()?;
+    ///         group.cancel();
+    ///         Ok::<_, ums::WaitError>(first)
+    ///     })
+    /// });
+    /// assert_eq!(first, Ok(Some(0)));
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
     pub fn cancel(&self) {
+        self.given_up.set(true);
         self.scope.cancel();
     }
 
@@ -302,7 +327,7 @@ where
             // Each wait of the tasks fails now: they are cancelled, or have the same time limit.
             RecvError::Wait(why) => {
                 if why == WaitError::Cancelled {
-                    self.cancel();
+                    self.scope.cancel();
                 }
                 self.receive_despite(why)
             }
@@ -321,7 +346,7 @@ where
         let received = without_limit(|| self.receiver.recv());
         received.or_else(|error| match error {
             RecvError::Wait(why) => {
-                self.cancel();
+                self.scope.cancel();
                 self.receive_despite(why)
             }
             RecvError::Disconnected => Err(error),
@@ -330,7 +355,7 @@ where
 
     /// Takes the results that the group's closure has left. Fails with the first error among them.
     fn drain(&self) -> Result<(), E> {
-        while self.next()?.is_some() {}
+        while !self.given_up.get() && self.next()?.is_some() {}
         Ok(())
     }
 }

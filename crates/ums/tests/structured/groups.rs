@@ -214,6 +214,28 @@ fn a_group_is_cancelled_with_its_caller_and_by_its_limit() {
 }
 
 #[test]
+fn a_group_that_its_closure_cancels_has_the_closures_result() {
+    both_kinds(|node, _, _| {
+        let (result, ended) = on(node, 0, || {
+            let (ended, asleep) = (AtomicUsize::new(0), Semaphore::new(0));
+            let result = task_group(|group| {
+                (0..3).for_each(|_| {
+                    group.spawn(|| {
+                        asleep.add_permits(1);
+                        sleeps(&ended)
+                    })
+                });
+                asleep.acquire_many(3)?.forget();
+                group.cancel();
+                Ok::<_, WaitError>(5)
+            });
+            (result, ended.into_inner())
+        });
+        assert_eq!((result, ended), (Ok(5), 3), "all tasks have ended");
+    });
+}
+
+#[test]
 fn a_full_queue_refuses_a_groups_task_and_the_group_goes_on() {
     both_kinds_with(
         |b| b.queue_limit(4).max_workers(4),
