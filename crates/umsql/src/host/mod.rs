@@ -151,7 +151,7 @@ pub fn cancel_request(user: u64) -> bool {
 /// How long a statement may compute before others get a turn. It is shorter than the quantum of
 /// `ums`, because a client's answer needs several turns, and each may come after one slice of every
 /// statement that computes.
-const SLICE: Duration = Duration::from_micros(500);
+const SLICE: Duration = Duration::from_micros(200);
 
 /// Yields to the next worker if the statement has used its slice.
 pub fn yield_if_due() {
