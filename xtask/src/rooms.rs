@@ -10,10 +10,10 @@ use std::fmt;
 use crate::source::{File, Finding, Repository, line_of, without_tests, words};
 
 /// The most files with unsafe code, outside tests and examples.
-const FILES_MAX: usize = 67;
+const FILES_MAX: usize = 68;
 
 /// The most of them with unsafe blocks. The others only declare what is unsafe.
-const WITH_BLOCKS_MAX: usize = 62;
+const WITH_BLOCKS_MAX: usize = 63;
 
 /// The words with which a file says that it allows unsafe code for the names it exports.
 const EXPORTED: &str = "// Exported names.";

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use crate::current;
 use crate::os::clock::{self, NEVER};
+use crate::scheduler::{away, here_with_baton};
 use crate::wait::{Bounds, Waiter};
 
 /// Calls `f`, in which each wait fails with [`WaitError::TimedOut`](crate::WaitError::TimedOut)
@@ -84,7 +85,7 @@ fn with_limit<R>(limit: u64, f: impl FnOnce() -> R) -> R {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn shield<R>(f: impl FnOnce() -> R) -> R {
-    let outside = Outside::leave(|_| Bounds { shielded: true, limit: NEVER });
+    let outside = Outside::leave(|outside| Bounds { shielded: true, limit: NEVER, ..outside });
     let result = f();
     drop(outside);
     result
@@ -96,6 +97,25 @@ pub(crate) fn without_limit<R>(f: impl FnOnce() -> R) -> R {
     let result = f();
     drop(outside);
     result
+}
+
+/// Calls `f`, which polls a future that the caller waits for.
+pub(crate) fn blocking_on<R>(f: impl FnOnce() -> R) -> R {
+    let outside = Outside::leave(|outside| Bounds { blocks_on: true, ..outside });
+    let result = f();
+    drop(outside);
+    result
+}
+
+/// Returns whether the calling code, a poll of a future, keeps a worker until that future is ready.
+pub(crate) fn keeps_worker() -> bool {
+    // In preemptive code, another executor may block on the future.
+    if away().is_some() {
+        return true;
+    }
+    let waiter = current::waiter();
+    let blocks_on = waiter.bounds().blocks_on || waiter.origin.load().is_some();
+    blocks_on && here_with_baton().is_some()
 }
 
 /// The bounds of the code around the caller's. They hold again when this is dropped.

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Here, PeersUnnotified, Scheduler, away, here};
+use super::{Here, PeersUnnotified, Scheduler, away, here, here_with_baton};
 use crate::scheduler::lists::NO_WORKER;
 use crate::scheduler::request::WorkRequest;
 use crate::scheduler::work_queue::Caller;
@@ -16,21 +16,39 @@ impl Scheduler {
         self.enqueue_from(here().as_ref(), request)
     }
 
-    /// Does the same for a caller that has found where it runs.
+    /// Queues a poll of a future, for a waker, which may be called by any code: a worker that runs
+    /// without the baton does not wait for it, because the worker may hold a lock. Returns the
+    /// request if it was refused. If a worker awaits the future, a poll is refused only where that
+    /// worker's own requests would be.
+    pub(crate) fn enqueue_poll(
+        &self,
+        request: WorkRequest,
+        awaited: bool,
+    ) -> Result<(), WorkRequest> {
+        let here = here_with_baton();
+        let by = if awaited { Caller::Request } else { Caller::of(here.as_ref()) };
+        self.enqueue_by(by, here.as_ref(), request).map_err(|(_, request)| request)
+    }
+
+    /// Does the same as `enqueue` for a caller that has found where it runs.
     #[inline]
     pub(crate) fn enqueue_from(
         &self,
         here: Option<&Here>,
         request: WorkRequest,
     ) -> Result<(), (EnqueueError, WorkRequest)> {
+        self.enqueue_by(Caller::of(here), here, request)
+    }
+
+    #[inline]
+    fn enqueue_by(
+        &self,
+        by: Caller,
+        here: Option<&Here>,
+        request: WorkRequest,
+    ) -> Result<(), (EnqueueError, WorkRequest)> {
         crate::os::threads::point("enqueue");
         let bound = request.state().bound;
-        let by = match here {
-            Some(here) if here.is_in_routine() => Caller::Routine,
-            Some(_) => Caller::Request,
-            None if away().is_some() => Caller::Request,
-            None => Caller::Plain,
-        };
         let here = here.filter(|here| here.is(self));
         let queued = match here {
             Some(_) => {
@@ -68,5 +86,18 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+}
+
+impl Caller {
+    /// Returns what the calling code is, which has found where it runs.
+    #[inline]
+    fn of(here: Option<&Here>) -> Caller {
+        match here {
+            Some(here) if here.is_in_routine() => Caller::Routine,
+            Some(_) => Caller::Request,
+            None if away().is_some() => Caller::Request,
+            None => Caller::Plain,
+        }
     }
 }

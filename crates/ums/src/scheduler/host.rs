@@ -235,7 +235,8 @@ impl Scheduler {
             }
             waiter.record.spans.end_request();
         } else {
-            joiner = request.give_up();
+            // It drops the closure, and may call the waker of a future.
+            self.run_request_code(waiter, || joiner = request.give_up());
         }
         let mut now = clock::ticks();
         if let Some(request) = request.drop_unless_last() {
@@ -271,10 +272,10 @@ impl Scheduler {
     }
 
     /// Returns whether the request has been queued so long that its client has surely given up.
-    /// Urgent requests are exempt (rule 7 of ARCHITECTURE.md).
+    /// Urgent requests are exempt (rule 7 of ARCHITECTURE.md), and those that must not be lost.
     fn waited_too_long(&self, request: &WorkRequest) -> bool {
         let limit = self.options.queue_timeout_ns;
-        if limit == u64::MAX || request.state().is_urgent() {
+        if limit == u64::MAX || request.state().past_bound || request.state().is_urgent() {
             return false;
         }
         let waited = clock::ticks().saturating_sub(request.state().enqueued);

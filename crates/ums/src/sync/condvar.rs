@@ -121,7 +121,7 @@ impl Condvar {
         granted.ready();
     }
 
-    fn wait_while_within<T: ?Sized>(
+    pub(super) fn wait_while_within<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,
         patience: Patience,

@@ -68,7 +68,7 @@
 //! [`WaitError::TimedOut`](crate::WaitError::TimedOut), also on plain threads.
 //!
 //! Left out on purpose: spinning before a wait (the holder cannot progress while a worker of its
-//! own scheduler spins), priorities, `async`.
+//! own scheduler spins), priorities, and `async` forms of anything but channels.
 
 // A file uses only files that are declared above it.
 mod patience;
@@ -101,4 +101,4 @@ pub use once::OnceCell;
 pub use parking::{Holder, Sleeper, Wait, Woken};
 pub use raw_mutex::RawMutex;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use semaphore::{Permit, Semaphore};
+pub use semaphore::{OwnedPermit, Permit, Semaphore};

@@ -22,6 +22,7 @@
 
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -238,6 +239,63 @@ impl Semaphore {
     #[cfg(test)]
     fn waiting(&self) -> usize {
         self.queue.lock().len()
+    }
+}
+
+impl Semaphore {
+    /// Takes one permit that does not borrow the semaphore, so that it can move into a task; waits
+    /// as long as necessary.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] if the work request was cancelled.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use ums::sync::Semaphore;
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let slots = Arc::new(Semaphore::new(4));
+    /// let theirs = slots.clone();
+    /// node.run(move || {
+    ///     let tasks: Vec<_> = (0..16)
+    ///         .map(|n| {
+    ///             // At most four of these tasks exist at a time.
+    ///             let slot = theirs.acquire_owned().unwrap();
+    ///             ums::spawn(move || {
+    ///                 let _slot = slot;
+    ///                 n * n
+    ///             })
+    ///         })
+    ///         .collect();
+    ///     assert_eq!(tasks.into_iter().map(|t| t.join().unwrap()).sum::<i32>(), 1240);
+    /// });
+    /// assert_eq!(slots.available(), 4);
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
+    pub fn acquire_owned(self: &Arc<Self>) -> Result<OwnedPermit, WaitError> {
+        self.acquire().map(|permit| self.owned(permit))
+    }
+
+    /// Takes one such permit without waiting; returns `None` if none is free or others wait.
+    pub fn try_acquire_owned(self: &Arc<Self>) -> Option<OwnedPermit> {
+        self.try_acquire().map(|permit| self.owned(permit))
+    }
+
+    fn owned(self: &Arc<Self>, permit: Permit<'_>) -> OwnedPermit {
+        permit.forget();
+        OwnedPermit { semaphore: self.clone() }
+    }
+}
+
+/// A permit that does not borrow its semaphore; dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "the permit is given back when this is dropped"]
+pub struct OwnedPermit {
+    semaphore: Arc<Semaphore>,
+}
+
+impl Drop for OwnedPermit {
+    fn drop(&mut self) {
+        self.semaphore.add_permits(1);
     }
 }
 

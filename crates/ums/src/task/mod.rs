@@ -22,10 +22,13 @@ mod group;
 mod scope;
 
 use std::any::Any;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::bounds::keeps_worker;
 use crate::current::{self, park};
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
@@ -182,6 +185,7 @@ impl<T> JoinHandle<T> {
         if let Some(result) = self.result.take() {
             return Ok(result);
         }
+        self.result.withdraw_waker();
         let me = current::about_to_wait();
         let taken = self.promote(me.here());
         let join = self.result.begin_to_join();
@@ -239,6 +243,14 @@ impl<T> JoinHandle<T> {
         false
     }
 
+    /// Makes the task urgent, if no worker has begun it.
+    pub(crate) fn hurry(&self) {
+        if self.result.state().is_queued() {
+            self.result.state().make_urgent();
+            self.promote_elsewhere();
+        }
+    }
+
     #[cold]
     fn promote_elsewhere(&self) {
         if let Some(home) = Scheduler::with_serial(self.home) {
@@ -279,6 +291,29 @@ impl<T> JoinHandle<T> {
     /// Returns the number of the task's work request, as views show it.
     pub fn request_id(&self) -> RequestId {
         self.result.state().id
+    }
+}
+
+/// A join handle is a future, too, which is ready when the task has ended. So code of another
+/// runtime can await a task.
+///
+/// ```
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let task = node.spawn(|| 42)?;
+/// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// assert_eq!(runtime.block_on(task).unwrap(), 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    /// # Panics
+    /// Panics if the result was taken before.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if keeps_worker() {
+            self.hurry();
+        }
+        self.result.poll(context).map(|ended| Ok(ended?))
     }
 }
 
@@ -400,6 +435,20 @@ where
     let (request, result) = make(state, f);
     home.enqueue(request).map_err(|(error, _)| error)?;
     Ok(JoinHandle { result, home: home.serial })
+}
+
+/// Makes a poll of a future, which the caller queues with [`Scheduler::enqueue_poll`]. A full queue
+/// accepts it, too.
+pub(crate) fn make_poll(
+    home: &Scheduler,
+    user: UserId,
+    urgent: bool,
+    poll: impl FnOnce() + Send + 'static,
+) -> (WorkRequest, JoinHandle<()>) {
+    let mut state = RequestState::new(user, urgent);
+    state.past_bound = true;
+    let (request, result) = make(state, poll);
+    (request, JoinHandle { result, home: home.serial })
 }
 
 /// Starts a task: queues it on the scheduler that the caller runs on. Until a worker has begun the

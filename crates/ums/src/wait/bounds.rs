@@ -3,9 +3,11 @@
 //! * A *limit* is a moment at which each of these waits ends, unless its own deadline is earlier.
 //! * A *shield* keeps the cancellation of the work request from these waits.
 //!
-//! Only the waiter itself changes its bounds, between two waits. Both apply only to waits that may
-//! fail: those that a cancellation of their request would end. A wait for a mutex, or for the end
-//! of a scope, has no bounds.
+//! A third thing is noted here, which bounds no wait: that the waiter *blocks on a future*.
+//!
+//! Only the waiter itself changes its bounds, between two waits. A limit and a shield apply only to
+//! waits that may fail: those that a cancellation of their request would end. A wait for a mutex,
+//! or for the end of a scope, has no bounds.
 
 use std::sync::atomic::Ordering;
 
@@ -16,6 +18,8 @@ use crate::os::clock::{self, NEVER};
 pub(super) const SHIELDED: u8 = 1;
 /// In `WorkerStatus::bounds`: the waits have a limit.
 const LIMITED: u8 = 2;
+/// In `WorkerStatus::bounds`: the waiter polls a future and waits while it is pending.
+const BLOCKS_ON: u8 = 4;
 
 /// The bounds of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,21 +27,31 @@ pub(crate) struct Bounds {
     pub shielded: bool,
     /// In nanoseconds of the clock; [`NEVER`] if there is none.
     pub limit: u64,
+    /// Whether the waiter polls a future and keeps its worker while the future is pending.
+    pub blocks_on: bool,
+}
+
+impl Bounds {
+    /// The bounds of code around which there are none but a limit.
+    pub fn only(limit: u64) -> Bounds {
+        Bounds { shielded: false, limit, blocks_on: false }
+    }
 }
 
 impl Waiter {
     /// Returns the bounds of this waiter, which is the caller.
     pub(crate) fn bounds(&self) -> Bounds {
-        Bounds { shielded: self.is_shielded(), limit: self.limit() }
+        let blocks_on = self.has_bound(BLOCKS_ON);
+        Bounds { shielded: self.is_shielded(), limit: self.limit(), blocks_on }
     }
 
     /// Sets the bounds of this waiter, which is the caller.
     pub(crate) fn set_bounds(&self, bounds: Bounds) {
-        let Bounds { shielded, limit } = bounds;
+        let Bounds { shielded, limit, blocks_on } = bounds;
         self.limit.store(limit, Ordering::Relaxed);
-        let bits = [(shielded, SHIELDED), (limit != NEVER, LIMITED)];
+        let bits = [(shielded, SHIELDED), (limit != NEVER, LIMITED), (blocks_on, BLOCKS_ON)];
         let bits = bits.map(|(is, bit)| if is { bit } else { 0 });
-        self.record.view.bounds.store(bits[0] | bits[1], Ordering::Relaxed);
+        self.record.view.bounds.store(bits[0] | bits[1] | bits[2], Ordering::Relaxed);
     }
 
     /// Returns whether the waits of this waiter ignore cancellation.

@@ -1,16 +1,18 @@
 //! Stories of futures: each value arrives once, or stays with its sender, whenever the waker is
-//! called, and whether or not the waiting request is cancelled at the same time.
+//! called, and whether or not the waiting request is cancelled, or the future dropped, at the same
+//! time.
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use ums::WaitError;
-use ums::future::{block_on, block_on_for};
+use ums::future::{FutureTask, block_on, block_on_for, spawn_future};
 use ums::lock::Lock;
 use ums::sim::below;
+use ums::sync::channel::{Receiver, Sender, bounded};
 use ums::task::JoinError;
 
 use super::{STALLS, check, end, node_with, tally};
@@ -88,6 +90,69 @@ fn each_value_is_awaited_once_or_stays() {
         }
         let left: u64 = boxes.iter().map(|mail| mail.lock().values.iter().sum::<u64>()).sum();
         assert_eq!(got.load(Ordering::Relaxed) + left, 3 * 55, "each value arrives once");
+        end(node);
+    });
+}
+
+/// Sends in a future. Returns the sum of what was sent.
+fn sender(sender: Sender<u64>) -> FutureTask<u64> {
+    spawn_future(async move {
+        let mut sum = 0;
+        for value in 1..=1 + below(10) {
+            // A task in a future's poll, which keeps no worker.
+            let value =
+                if below(4) == 0 { ums::spawn(move || value).await.unwrap() } else { value };
+            let sent = match below(2) {
+                0 => sender.try_send(value).is_ok(),
+                _ => sender.send_async(value).await.is_ok(),
+            };
+            sum += if sent { value } else { 0 };
+        }
+        sum
+    })
+}
+
+/// Receives in a future, which may be dropped at any await. Adds up what it got.
+fn receiver(receiver: Receiver<u64>, got: Arc<AtomicU64>) -> FutureTask<()> {
+    spawn_future(async move {
+        while let Ok(value) = receiver.recv_async().await {
+            got.fetch_add(value, Ordering::Relaxed);
+        }
+    })
+}
+
+/// Two workers wait, so that one may be left for the polls. A wake-up that is lost, or room in the
+/// channel of which no future is told, is a standstill.
+#[test]
+fn futures_and_workers_pass_each_value_once() {
+    check("futures_and_workers_pass_each_value_once", STALLS, || {
+        let node = node_with(2, 3);
+        let got = tally();
+        let (tx, rx) = bounded(1 + below(3) as usize);
+        let (plain, total) = (rx.clone(), got.clone());
+        let (sent, receivers) = node.run(move || {
+            let receivers: Vec<_> = (0..3).map(|_| receiver(rx.clone(), total.clone())).collect();
+            let senders: Vec<_> = (0..3).map(|_| sender(tx.clone())).collect();
+            let reader = ums::spawn(move || {
+                plain.iter().for_each(|value| _ = total.fetch_add(value, Ordering::Relaxed));
+            });
+            let mut receivers = receivers.into_iter();
+            if below(2) == 0 {
+                receivers.next().into_iter().for_each(FutureTask::cancel);
+            }
+            drop((tx, rx));
+            let mut sent = 0;
+            for sender in senders {
+                sent += match below(2) {
+                    0 => sender.join().unwrap(),
+                    _ => block_on(sender).unwrap().unwrap(),
+                };
+            }
+            reader.join().unwrap();
+            (sent, receivers)
+        });
+        receivers.for_each(|receiver| receiver.join().unwrap());
+        assert_eq!(got.load(Ordering::Relaxed), sent, "each value arrives once");
         end(node);
     });
 }

@@ -39,7 +39,8 @@ const RUNNING: u32 = 1;
 const DONE: u32 = 2;
 /// The request was cancelled.
 const CANCELLED: u32 = 4;
-/// A worker or thread waits for the result: the ticket of its wait has been stored (`block.rs`).
+/// A worker, thread or future waits for the result: its ticket or waker has been stored
+/// (`block`).
 const JOINED: u32 = 8;
 /// A canceller uses the runner, which must not end the request meanwhile.
 const RUNNER_IN_USE: u32 = 16;
@@ -207,7 +208,7 @@ impl RequestState {
                 waiter.cancelled.store(true, Ordering::Relaxed);
             }
             if let Some(family) = &self.family {
-                waiter.set_bounds(Bounds { shielded: false, limit: family.limit });
+                waiter.set_bounds(Bounds::only(family.limit));
             }
             let queued = now.saturating_sub(self.enqueued);
             waiter.record.view.begin_request(self.id, self.user, now, queued);
@@ -232,7 +233,7 @@ impl RequestState {
             }
             view.end_request();
             if self.family.is_some() {
-                waiter.set_bounds(Bounds { shielded: false, limit: NEVER });
+                waiter.set_bounds(Bounds::only(NEVER));
             }
         }
         let ended = match self.alone() {
@@ -299,16 +300,23 @@ impl RequestState {
         alone
     }
 
+    /// Returns whether a ticket or waker waits for the request's end.
+    #[inline]
+    pub(super) fn is_joined(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & JOINED != 0
+    }
+
     /// Notes that a ticket waits for the request's end. Returns false if the request has ended.
     pub(super) fn join(&self) -> bool {
         self.change(Ordering::Release, |word| (word & PHASE != DONE).then_some(word | JOINED))
             .is_ok()
     }
 
-    /// Notes that no ticket waits any more. Does nothing if the request has ended.
-    pub(super) fn forget_joiner(&self) {
+    /// Notes that no joiner waits any more. Does nothing and returns false if the request has
+    /// ended.
+    pub(super) fn forget_joiner(&self) -> bool {
         let free = |word| (word & PHASE != DONE).then_some(word & !(JOINED | ALONE));
-        let _ = self.change(Ordering::Relaxed, free);
+        self.change(Ordering::Relaxed, free).is_ok()
     }
 
     /// Asks the request to end. The caller makes the claimed waiter ready, and cancels `io`.

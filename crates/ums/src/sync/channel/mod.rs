@@ -14,13 +14,21 @@
 //! and then [`RecvError::Disconnected`]; when the last receiver is gone, the remaining values are
 //! dropped, and senders get theirs back.
 //!
+//! Two other channels give the same value to many receivers: [`watch`] the newest, [`broadcast`]
+//! all of them. [`oneshot`] is for one value, and code that is written with `async` has
+//! [`recv_async`](Receiver::recv_async) and [`send_async`](Sender::send_async).
+//!
 //! A message between two workers that alternate costs each of them one short lock (a lock held for
 //! a few instructions). A value's destructor never runs under it.
 
+mod awaiting;
+mod broadcast;
 mod errors;
+mod futures;
 mod oneshot;
 mod select;
 mod slot;
+mod watch;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,10 +37,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+pub use broadcast::{BroadcastError, BroadcastReceiver, BroadcastSender, broadcast};
 pub use errors::{RecvError, SendError, TryRecvError, TrySendError};
+pub use futures::{RecvFuture, SendFuture};
 pub use oneshot::{OneReceiver, OneSender, oneshot};
 pub use select::Select;
+pub use watch::{WatchReceiver, WatchSender, watch};
 
+use self::awaiting::{Awaiting, RowOf};
 use self::slot::{Slot, SlotWait, Slots};
 use super::patience::Patience;
 use super::queue::{Batch, ShortGuard, ShortLock};
@@ -59,6 +71,8 @@ pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(Channel {
         senders: AtomicUsize::new(1),
         receivers: AtomicUsize::new(1),
+        buffers: bound > 0,
+        awaiting: Awaiting::new(),
         state: ShortLock::biased(State {
             buffer: VecDeque::new(),
             bound,
@@ -93,6 +107,10 @@ struct Channel<T> {
     state: ShortLock<State<T>>,
     senders: AtomicUsize,
     receivers: AtomicUsize,
+    /// Whether the channel's bound is not 0.
+    buffers: bool,
+    /// The futures that wait in the channel.
+    awaiting: Awaiting,
 }
 
 impl<T> Channel<T> {
@@ -100,6 +118,20 @@ impl<T> Channel<T> {
     fn lock(&self) -> ShortGuard<'_, State<T>> {
         let _settled = current::before_short_lock();
         self.state.lock()
+    }
+
+    /// Wakes a future after a value was sent: there is a value, or the room for it was not used
+    /// because a waiting receiver has got it. A future may have been woken for that room.
+    #[inline]
+    fn tell_after_put(&self, handed_over: bool) {
+        self.awaiting.tell(if handed_over { RowOf::Senders } else { RowOf::Receivers });
+    }
+
+    /// Wakes a future after a value was taken: there is room, or a waiting sender's value has moved
+    /// into the buffer.
+    #[inline]
+    fn tell_after_take(&self, moved: bool) {
+        self.awaiting.tell(if moved { RowOf::Receivers } else { RowOf::Senders });
     }
 
     /// Describes a wait in this channel.
@@ -188,7 +220,10 @@ impl<T> Sender<T> {
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         let me = Operation::begin();
         let peer = me.locked(&self.channel.state, |state| state.put(value))?;
+        let handed_over = peer.is_some();
         me.ready_if(peer);
+        drop(me);
+        self.channel.tell_after_put(handed_over);
         Ok(())
     }
 
@@ -237,7 +272,10 @@ impl<T> Sender<T> {
         let outcome = match slot::wait_unless(&me, wait, State::senders, &mut slot, put) {
             Err(outcome) => outcome,
             Ok(Ok(peer)) => {
+                let handed_over = peer.is_some();
                 me.ready_if(peer);
+                drop(me);
+                self.channel.tell_after_put(handed_over);
                 return Ok(());
             }
             Ok(Err(TrySendError::Disconnected(value) | TrySendError::Full(value))) => {
@@ -274,7 +312,10 @@ impl<T> Receiver<T> {
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let me = Operation::begin();
         let (value, peer) = me.locked(&self.channel.state, State::take)?;
+        let moved = peer.is_some();
         me.ready_if(peer);
+        drop(me);
+        self.channel.tell_after_take(moved);
         Ok(value)
     }
 
@@ -329,7 +370,10 @@ impl<T> Receiver<T> {
         let outcome = match slot::wait_unless(&me, wait, State::receivers, &mut slot, take) {
             Err(outcome) => outcome,
             Ok(Ok((value, peer))) => {
+                let moved = peer.is_some();
                 me.ready_if(peer);
+                drop(me);
+                self.channel.tell_after_take(moved);
                 return Ok(value);
             }
             Ok(Err(_)) => return Err(RecvError::Disconnected),
@@ -365,6 +409,7 @@ impl<T> Drop for Sender<T> {
             let batch = state.receivers.end_all();
             drop(state);
             batch.ready();
+            self.channel.awaiting.tell_all();
         }
     }
 }
@@ -378,6 +423,7 @@ impl<T> Drop for Receiver<T> {
             let batch: Batch = state.senders.end_all();
             drop(state);
             batch.ready();
+            self.channel.awaiting.tell_all();
             // The values' destructors are the application's code and must not run under the short
             // lock.
             drop(unread);

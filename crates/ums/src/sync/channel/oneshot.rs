@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Receiver, RecvError, SendError, Sender, TryRecvError, bounded};
+use super::{Receiver, RecvError, RecvFuture, SendError, Sender, TryRecvError, bounded};
 
 /// Creates a channel for one value.
 ///
@@ -60,6 +60,15 @@ impl<T> OneReceiver<T> {
     /// was cancelled.
     pub fn recv_for(&self, time: Duration) -> Result<T, RecvError> {
         self.0.recv_for(time)
+    }
+
+    /// Receives the value in code that is written with `async`: see
+    /// [`Receiver::recv_async`](super::Receiver::recv_async).
+    ///
+    /// # Errors
+    /// [`RecvError::Disconnected`] if the sender is gone and sent nothing.
+    pub fn recv_async(&self) -> RecvFuture<'_, T> {
+        self.0.recv_async()
     }
 
     /// Receives the value before this moment.

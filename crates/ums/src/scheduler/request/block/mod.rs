@@ -19,26 +19,29 @@
 //! This is how named invariant **Handed Over** is kept: each of the two rights is one value that
 //! cannot be copied, and the word in the state passes a field from one to the other.
 //!
-//! A scheduler keeps the memory of requests that end there, and uses it for its next requests
-//! ([`SpareBlocks`]). This file does not queue requests, and it wakes no waiter: it returns the
-//! claimed wait of the joiner.
+//! `memory.rs` has the memory of blocks. This file does not queue requests, and it wakes no waiter:
+//! it returns the claimed wait of the joiner. If a future awaits the request, it calls the future's
+//! waker.
 
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+mod memory;
+
+use std::alloc::Layout;
 use std::any::Any;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, from_ref, null_mut};
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 
+use self::memory::Memory;
+pub(crate) use self::memory::SpareBlocks;
 use super::state::RequestState;
 use crate::os::atomic::AtomicPtr;
-use crate::os::entry::Inside;
 use crate::os::panics::contain;
-use crate::os::pool::{Member, Pool, Pooled};
 use crate::wait::{Claimed, Outcome, Ticket};
 
 /// Why a task that has ended has no result.
@@ -52,7 +55,15 @@ pub(crate) type TaskResult<T> = Result<T, NoResult>;
 /// The result of a request, and the wait for it.
 struct Outlet<T> {
     result: UnsafeCell<Option<TaskResult<T>>>,
-    joiner: UnsafeCell<Option<Ticket>>,
+    joiner: UnsafeCell<Option<Joiner>>,
+}
+
+/// What a request's end resumes.
+enum Joiner {
+    /// A waiter in its wait.
+    Waiter(Ticket),
+    /// A future, by its waker.
+    Future(Waker),
 }
 
 /// The first part of every block, which begins with its state.
@@ -97,7 +108,8 @@ trait Job: Send + Sync {
     /// # Safety
     /// Contract: as for `run`.
     unsafe fn abandon(&self);
-    /// Ends a request whose result was stored, and claims the wait for it, if there is one.
+    /// Ends a request whose result was stored, and claims the wait for it, if there is one. Wakes a
+    /// future that awaits it.
     ///
     /// # Safety
     /// Contract: as for `run`.
@@ -147,10 +159,19 @@ where
             return None;
         }
         // SAFETY: Handed Over: the request has ended and was joined, so the `WorkRequest` may touch
-        // the ticket.
-        let ticket = unsafe { (*self.front.outlet.joiner.get()).take() };
-        ticket.and_then(|ticket| ticket.claim(Outcome::Granted))
+        // the joiner.
+        match unsafe { (*self.front.outlet.joiner.get()).take() }? {
+            Joiner::Waiter(ticket) => ticket.claim(Outcome::Granted),
+            Joiner::Future(waker) => wake(waker),
+        }
     }
+}
+
+/// Wakes a future. Its waker is code of the application: a panic in it is contained here.
+#[cold]
+fn wake(waker: Waker) -> Option<Claimed> {
+    contain(|| waker.wake());
+    None
 }
 
 /// The first part of a block: a header, or a front, which begins with one.
@@ -210,7 +231,7 @@ impl<P: Part> Drop for Counted<P> {
         // If this is the only reference, no thread can make another, so no exchange is needed.
         if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             let block = self.header().block;
-            let memory = Memory(block.cast(), Layout::for_value(self.job()));
+            let memory = Memory::of(block.cast(), Layout::for_value(self.job()));
             // SAFETY: Own Memory: this was the last reference. Dropping `memory` frees the block,
             // also if a destructor panics.
             unsafe { block.drop_in_place() };
@@ -319,6 +340,47 @@ impl<T> ResultOf<T> {
         Some(result.expect("the task's result was taken already"))
     }
 
+    /// Takes the result, if the request has ended. Otherwise stores the waker of a future, in place
+    /// of that of an earlier call. The end of the request wakes that future.
+    ///
+    /// # Panics
+    /// As [`take`](ResultOf::take).
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<TaskResult<T>> {
+        if let Some(result) = self.take() {
+            return Poll::Ready(result);
+        }
+        // Cloned first: the waker is code of the application, which may do anything.
+        let waker = Joiner::Future(context.waker().clone());
+        if self.state().forget_joiner() {
+            // SAFETY: Handed Over: the request has not ended and is not joined, so until `join`
+            // returns, only this value, borrowed mutably, may touch the field.
+            let before = unsafe { (*self.0.outlet().joiner.get()).replace(waker) };
+            let joined = self.state().join();
+            drop(before);
+            if joined {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(self.take().expect("a request that has ended has a result"))
+    }
+
+    /// Withdraws the waker of an earlier `poll`. Called before `begin_to_join`.
+    #[inline]
+    pub fn withdraw_waker(&mut self) {
+        if self.state().is_joined() {
+            self.forget_waker();
+        }
+    }
+
+    #[cold]
+    fn forget_waker(&mut self) {
+        if self.state().forget_joiner() {
+            // SAFETY: Handed Over: the request has not ended and is not joined, so only this value,
+            // borrowed mutably, may touch the field.
+            drop(unsafe { (*self.0.outlet().joiner.get()).take() });
+        }
+    }
+
     /// Begins to wait for the request's end.
     #[inline]
     pub fn begin_to_join(&mut self) -> Join<'_, T> {
@@ -356,9 +418,9 @@ impl<'a, T> Join<'a, T> {
             return false;
         }
         // SAFETY: Handed Over: the request has not ended and is not joined, because the ticket of
-        // an earlier wait was withdrawn. So until `join` returns, only the `ResultOf` may touch the
-        // field, and this value alone borrows it.
-        unsafe { *self.result.0.outlet().joiner.get() = Some(ticket) };
+        // an earlier wait was withdrawn, and the waker of an earlier poll. So until `join` returns,
+        // only the `ResultOf` may touch the field, and this value alone borrows it.
+        unsafe { *self.result.0.outlet().joiner.get() = Some(Joiner::Waiter(ticket)) };
         if taken { self.state().join_taken() } else { self.state().join() }
     }
 
@@ -436,124 +498,6 @@ impl RequestSlot {
 impl Drop for RequestSlot {
     fn drop(&mut self) {
         drop(self.take());
-    }
-}
-
-/// The size of the blocks that are kept. Requests with larger closures or results are allocated and
-/// freed one by one.
-const BLOCK: Layout = match Layout::from_size_align(256, 16) {
-    Ok(layout) => layout,
-    Err(_) => unreachable!(),
-};
-
-/// How many blocks a scheduler keeps.
-const SPARE_MAX: usize = 1024;
-
-fn fits(layout: Layout) -> bool {
-    layout.size() <= BLOCK.size() && layout.align() <= BLOCK.align()
-}
-
-/// The memory of one block, which is kept or freed when this is dropped.
-struct Memory(NonNull<u8>, Layout);
-
-impl Memory {
-    /// Takes memory for a value of this layout: a spare block of the caller's scheduler, or new
-    /// memory.
-    #[inline]
-    fn take(layout: Layout) -> NonNull<u8> {
-        if !fits(layout) {
-            return allocate(layout);
-        }
-        SpareBlocks::with(Vec::pop).flatten().unwrap_or_else(|| allocate(BLOCK))
-    }
-}
-
-impl Drop for Memory {
-    #[inline]
-    fn drop(&mut self) {
-        let at = self.0;
-        if !fits(self.1) {
-            // SAFETY: Own Memory: it was allocated with this layout, and is not used any more.
-            return unsafe { dealloc(at.as_ptr(), self.1) };
-        }
-        let keep = |spare: &mut Vec<NonNull<u8>>| {
-            let room = spare.len() < SPARE_MAX;
-            if room {
-                spare.push(at);
-            }
-            room
-        };
-        if SpareBlocks::with(keep) != Some(true) {
-            free(at);
-        }
-    }
-}
-
-/// Frees memory that was allocated for a `BLOCK`.
-#[cold]
-fn free(at: NonNull<u8>) {
-    // SAFETY: Own Memory: the callers own the memory, and do not use it any more.
-    unsafe { dealloc(at.as_ptr(), BLOCK) };
-}
-
-#[cold]
-fn allocate(layout: Layout) -> NonNull<u8> {
-    // SAFETY: Plain Call: the layout is not empty, because a block has a state.
-    let at = unsafe { alloc(layout) };
-    NonNull::new(at).unwrap_or_else(|| handle_alloc_error(layout))
-}
-
-/// The memory of requests that have ended on one scheduler, for its next requests. The holder of
-/// the scheduler's baton uses it, and finds it by a thread-local.
-pub(crate) struct SpareBlocks {
-    blocks: UnsafeCell<Vec<NonNull<u8>>>,
-    member: Member<SpareBlocks>,
-}
-
-// SAFETY: Baton: only the thread that holds the scheduler's baton touches the list.
-unsafe impl Sync for SpareBlocks {}
-// SAFETY: Own Memory: the blocks belong to the list, and any thread may free them.
-unsafe impl Send for SpareBlocks {}
-
-static SPARE: Pool<SpareBlocks> = Pool::new();
-
-thread_local! {
-    /// The list of the scheduler whose baton this thread has.
-    static HERE: Cell<Option<&'static SpareBlocks>> = const { Cell::new(None) };
-}
-
-impl Pooled for SpareBlocks {
-    fn member(&self) -> &Member<SpareBlocks> {
-        &self.member
-    }
-}
-
-impl SpareBlocks {
-    /// Makes an empty list for a scheduler.
-    pub fn for_scheduler() -> &'static SpareBlocks {
-        SPARE.take(|member| SpareBlocks { blocks: UnsafeCell::default(), member }, |_| ())
-    }
-
-    /// Frees the blocks when the scheduler is dropped.
-    pub fn give_back(&'static self) {
-        // SAFETY: Own Memory: the scheduler has ended, so no thread has its baton.
-        unsafe { &mut *self.blocks.get() }.drain(..).for_each(free);
-        SPARE.give_back(self);
-    }
-
-    /// Called where the calling thread gets a scheduler's baton or loses it.
-    pub fn use_here(blocks: Option<&'static SpareBlocks>) {
-        HERE.set(blocks);
-    }
-
-    /// Calls `f` with the list of the scheduler whose baton the calling thread has, if it has one.
-    #[inline]
-    fn with<R>(f: impl FnOnce(&mut Vec<NonNull<u8>>) -> R) -> Option<R> {
-        let _inside = Inside::enter()?;
-        let here = HERE.get()?;
-        // SAFETY: Baton: the thread is inside and has the baton, so no other thread touches the
-        // list; and `f`, which is code of this file, does not come here again.
-        Some(f(unsafe { &mut *here.blocks.get() }))
     }
 }
 

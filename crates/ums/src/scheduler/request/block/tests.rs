@@ -1,5 +1,6 @@
 //! Tests of blocks: the order in which references are dropped, and where memory comes from.
 
+use super::memory::SPARE_MAX;
 use super::*;
 use std::sync::Arc;
 

@@ -2,7 +2,10 @@
 //! once, whichever thread calls the waker, before or during the wait. A wait that fails drops its
 //! future.
 
+mod awaited;
+#[path = "../common/mod.rs"]
 mod common;
+mod spawned;
 
 use std::cell::Cell;
 use std::future::{pending, poll_fn, ready};
@@ -46,9 +49,16 @@ fn filled(slot: Shared) -> impl Future<Output = u32> {
 }
 
 fn waiting(node: &Node) -> usize {
-    let waits =
-        |w: &WorkerRow| w.state == WorkerState::Waiting && w.reason == Some(WaitReason::FUTURE);
-    node.snapshot().workers.iter().filter(|w| waits(w)).count()
+    waiting_for(node, WaitReason::FUTURE)
+}
+
+fn joining(node: &Node) -> usize {
+    waiting_for(node, WaitReason::JOIN)
+}
+
+fn waiting_for(node: &Node, reason: WaitReason) -> usize {
+    let waits = |w: &&WorkerRow| w.state == WorkerState::Waiting && w.reason == Some(reason);
+    node.snapshot().workers.iter().filter(waits).count()
 }
 
 /// Sets a flag when it is dropped.

@@ -28,7 +28,10 @@
 //!   `block_on` blocks the whole scheduler; use this one, or
 //!   [`go_preemptive`](crate::go_preemptive).
 //!
-//! It has no executor: each pending future keeps the stack of its caller.
+//! A future of `block_on` keeps the stack of its caller while it is pending. [`spawn_future`]
+//! starts a task that has no stack while its future is pending.
+
+mod spawn;
 
 use std::future::IntoFuture;
 use std::mem;
@@ -37,6 +40,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crate::bounds::blocking_on;
 use crate::current::{self, Operation};
 use crate::os::clock::{self, NEVER};
 use crate::os::short_lock::ShortLock;
@@ -44,6 +48,8 @@ use crate::os::threads::point;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{Outcome, Ticket, Waiter, What};
+
+pub use spawn::{FutureTask, spawn_future};
 
 /// Waits for a future's output.
 ///
@@ -105,7 +111,8 @@ fn drive<F: Future>(future: F, deadline: u64) -> Result<F::Output, WaitError> {
     let waker = Waker::from(Arc::clone(&bell));
     let mut failed = None;
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+        if let Poll::Ready(output) = blocking_on(poll) {
             return Ok(output);
         }
         if let Some(error) = failed {

@@ -1,0 +1,136 @@
+//! The memory of blocks. A scheduler keeps the memory of requests that end there, and uses it for
+//! its next requests ([`SpareBlocks`]).
+
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
+
+use crate::os::entry::Inside;
+use crate::os::pool::{Member, Pool, Pooled};
+
+/// The size of the blocks that are kept. Requests with larger closures or results are allocated and
+/// freed one by one.
+const BLOCK: Layout = match Layout::from_size_align(256, 16) {
+    Ok(layout) => layout,
+    Err(_) => unreachable!(),
+};
+
+/// How many blocks a scheduler keeps.
+pub(super) const SPARE_MAX: usize = 1024;
+
+fn fits(layout: Layout) -> bool {
+    layout.size() <= BLOCK.size() && layout.align() <= BLOCK.align()
+}
+
+/// The memory of one block, which is kept or freed when this is dropped.
+pub(super) struct Memory(NonNull<u8>, Layout);
+
+impl Memory {
+    /// Owns the memory at this address, which [`Memory::take`] has given for a value of this
+    /// layout.
+    #[inline]
+    pub(super) fn of(at: NonNull<u8>, layout: Layout) -> Memory {
+        Memory(at, layout)
+    }
+
+    /// Takes memory for a value of this layout: a spare block of the caller's scheduler, or new
+    /// memory.
+    #[inline]
+    pub(super) fn take(layout: Layout) -> NonNull<u8> {
+        if !fits(layout) {
+            return allocate(layout);
+        }
+        SpareBlocks::with(Vec::pop).flatten().unwrap_or_else(|| allocate(BLOCK))
+    }
+}
+
+impl Drop for Memory {
+    #[inline]
+    fn drop(&mut self) {
+        let at = self.0;
+        if !fits(self.1) {
+            // SAFETY: Own Memory: it was allocated with this layout, and is not used any more.
+            return unsafe { dealloc(at.as_ptr(), self.1) };
+        }
+        let keep = |spare: &mut Vec<NonNull<u8>>| {
+            let room = spare.len() < SPARE_MAX;
+            if room {
+                spare.push(at);
+            }
+            room
+        };
+        if SpareBlocks::with(keep) != Some(true) {
+            free(at);
+        }
+    }
+}
+
+/// Frees memory that was allocated for a `BLOCK`.
+#[cold]
+fn free(at: NonNull<u8>) {
+    // SAFETY: Own Memory: the callers own the memory, and do not use it any more.
+    unsafe { dealloc(at.as_ptr(), BLOCK) };
+}
+
+#[cold]
+fn allocate(layout: Layout) -> NonNull<u8> {
+    // SAFETY: Plain Call: the layout is not empty, because a block has a state.
+    let at = unsafe { alloc(layout) };
+    NonNull::new(at).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// The memory of requests that have ended on one scheduler, for its next requests. The holder of
+/// the scheduler's baton uses it, and finds it by a thread-local.
+pub(crate) struct SpareBlocks {
+    blocks: UnsafeCell<Vec<NonNull<u8>>>,
+    member: Member<SpareBlocks>,
+}
+
+// SAFETY: Baton: only the thread that holds the scheduler's baton touches the list.
+unsafe impl Sync for SpareBlocks {}
+// SAFETY: Own Memory: the blocks belong to the list, and any thread may free them.
+unsafe impl Send for SpareBlocks {}
+
+static SPARE: Pool<SpareBlocks> = Pool::new();
+
+thread_local! {
+    /// The list of the scheduler whose baton this thread has.
+    static HERE: Cell<Option<&'static SpareBlocks>> = const { Cell::new(None) };
+}
+
+impl Pooled for SpareBlocks {
+    fn member(&self) -> &Member<SpareBlocks> {
+        &self.member
+    }
+}
+
+impl SpareBlocks {
+    /// Makes an empty list for a scheduler.
+    pub fn for_scheduler() -> &'static SpareBlocks {
+        SPARE.take(|member| SpareBlocks { blocks: UnsafeCell::default(), member }, |_| ())
+    }
+
+    /// Frees the blocks when the scheduler is dropped.
+    pub fn give_back(&'static self) {
+        // SAFETY: Own Memory: the scheduler has ended, so no thread has its baton.
+        unsafe { &mut *self.blocks.get() }.drain(..).for_each(free);
+        SPARE.give_back(self);
+    }
+
+    /// Called where the calling thread gets a scheduler's baton or loses it.
+    pub fn use_here(blocks: Option<&'static SpareBlocks>) {
+        HERE.set(blocks);
+    }
+
+    /// Calls `f` with the list of the scheduler whose baton the calling thread has, if it has one.
+    #[inline]
+    pub(super) fn with<R>(f: impl FnOnce(&mut Vec<NonNull<u8>>) -> R) -> Option<R> {
+        let _inside = Inside::enter()?;
+        let here = HERE.get()?;
+        // SAFETY: Baton: the thread is inside and has the baton, so no other thread touches the
+        // list; and `f`, which is code of this file, does not come here again.
+        Some(f(unsafe { &mut *here.blocks.get() }))
+    }
+}

@@ -1,0 +1,213 @@
+//! The broadcast: every receiver gets every value, in order, unless it falls too far behind.
+//!
+//! The values have numbers. The channel keeps the newest, up to its bound; a receiver notes the
+//! number of its next value. So a sender never waits for a slow receiver: that receiver loses its
+//! oldest values, and is told how many. Its copy of a value is made without the channel's lock.
+//!
+//! ```text
+//!             oldest that is kept       newest
+//!                    v                    v
+//!   0  1  2  3  4  [ 5  6  7  8  9  10  11 ]
+//!         ^                      ^
+//!         a receiver that has    a receiver whose next value is 9
+//!         lost 3 values
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::SendError;
+use crate::sync::condvar::Condvar;
+use crate::sync::mutex::Mutex;
+use crate::sync::patience::Patience;
+use crate::wait::error::WaitError;
+
+/// Creates a broadcast that keeps the newest `bound` values for receivers that have not got them.
+///
+/// # Panics
+/// Panics if `bound` is 0.
+///
+/// ```
+/// let (tx, mut first) = ums::sync::channel::broadcast(16);
+/// let mut second = tx.subscribe();
+/// tx.send("hello").unwrap();
+/// assert_eq!((first.recv(), second.recv()), (Ok("hello"), Ok("hello")));
+/// ```
+pub fn broadcast<T: Clone>(bound: usize) -> (BroadcastSender<T>, BroadcastReceiver<T>) {
+    assert!(bound > 0, "a broadcast keeps at least one value: its bound is 0");
+    let (values, receivers) = (VecDeque::new(), 1);
+    let kept = Kept { values, bound, first: 0, senders: 1, receivers };
+    let station = Arc::new(Station { kept: Mutex::new(kept), came: Condvar::new() });
+    (BroadcastSender { station: station.clone() }, BroadcastReceiver { station, next: 0 })
+}
+
+struct Station<T> {
+    kept: Mutex<Kept<T>>,
+    came: Condvar,
+}
+
+struct Kept<T> {
+    values: VecDeque<Arc<T>>,
+    bound: usize,
+    /// The number of the first value that is kept.
+    first: u64,
+    senders: usize,
+    receivers: usize,
+}
+
+impl<T> Kept<T> {
+    /// Returns the number of the value that is sent next.
+    fn end(&self) -> u64 {
+        self.first + self.values.len() as u64
+    }
+}
+
+/// Why a receiver of a [`broadcast`] got no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BroadcastError {
+    /// The receiver has lost this many values, because it was too slow. It continues with the
+    /// oldest that is kept.
+    #[error("the receiver was too slow and lost {0} values")]
+    Lagged(u64),
+    /// The receiver has got all values, and there is no sender any more.
+    #[error("the broadcast has ended: it has no sender any more")]
+    Disconnected,
+    /// The wait for a value ended: the deadline passed, or the work request was cancelled.
+    #[error("no value was received: {0}")]
+    Wait(WaitError),
+}
+
+/// The side of a [`broadcast`] that sends. Clones send to the same receivers.
+pub struct BroadcastSender<T> {
+    station: Arc<Station<T>>,
+}
+
+/// A receiver of a [`broadcast`]. A clone gets what the original has not got yet.
+pub struct BroadcastReceiver<T> {
+    station: Arc<Station<T>>,
+    /// The number of the next value.
+    next: u64,
+}
+
+impl<T: Clone> BroadcastSender<T> {
+    /// Sends a value to all receivers. Never waits for them.
+    ///
+    /// # Errors
+    /// [`SendError::Disconnected`] with the value if there is no receiver.
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        let value = Arc::new(value);
+        let mut kept = self.station.kept.lock();
+        if kept.receivers == 0 {
+            drop(kept);
+            let value = Arc::into_inner(value).expect("no receiver has seen it");
+            return Err(SendError::Disconnected(value));
+        }
+        let oldest = if kept.values.len() == kept.bound {
+            kept.first += 1;
+            kept.values.pop_front()
+        } else {
+            None
+        };
+        kept.values.push_back(value);
+        drop(kept);
+        self.station.came.notify_all();
+        // Its destructor is the application's code.
+        drop(oldest);
+        Ok(())
+    }
+
+    /// Creates a receiver of what is sent from now on.
+    pub fn subscribe(&self) -> BroadcastReceiver<T> {
+        let mut kept = self.station.kept.lock();
+        kept.receivers += 1;
+        BroadcastReceiver { station: self.station.clone(), next: kept.end() }
+    }
+}
+
+impl<T: Clone> BroadcastReceiver<T> {
+    /// Receives the next value; waits as long as necessary.
+    ///
+    /// # Errors
+    /// [`BroadcastError`] if values were lost, if there is no further value and no sender any more,
+    /// or if the work request was cancelled.
+    pub fn recv(&mut self) -> Result<T, BroadcastError> {
+        self.recv_within(Patience::Cancellable)
+    }
+
+    /// Receives the next value within this time.
+    ///
+    /// # Errors
+    /// As [`recv`](BroadcastReceiver::recv); [`BroadcastError::Wait`] also if the time passed.
+    pub fn recv_for(&mut self, time: Duration) -> Result<T, BroadcastError> {
+        self.recv_within(Patience::For(time))
+    }
+
+    /// Receives the next value before this moment.
+    ///
+    /// # Errors
+    /// Like [`recv_for`](BroadcastReceiver::recv_for).
+    pub fn recv_until(&mut self, deadline: Instant) -> Result<T, BroadcastError> {
+        self.recv_within(Patience::Until(deadline))
+    }
+
+    fn recv_within(&mut self, patience: Patience) -> Result<T, BroadcastError> {
+        let Station { kept, came } = &*self.station;
+        let mut kept = kept.lock();
+        let next = self.next;
+        let nothing = |kept: &mut Kept<T>| kept.end() == next && kept.senders > 0;
+        let waited = came.wait_while_within(&mut kept, patience.fixed(), nothing);
+        waited.map_err(BroadcastError::Wait)?;
+        if next < kept.first {
+            self.next = kept.first;
+            return Err(BroadcastError::Lagged(kept.first - next));
+        }
+        let value = kept.values.get((next - kept.first) as usize).cloned();
+        drop(kept);
+        let value = value.ok_or(BroadcastError::Disconnected)?;
+        self.next = next + 1;
+        // The application's code, without the lock. The last receiver gets the value itself if the
+        // channel has let it go.
+        Ok(Arc::unwrap_or_clone(value))
+    }
+}
+
+impl<T> Clone for BroadcastSender<T> {
+    fn clone(&self) -> BroadcastSender<T> {
+        self.station.kept.lock().senders += 1;
+        BroadcastSender { station: self.station.clone() }
+    }
+}
+
+impl<T> Clone for BroadcastReceiver<T> {
+    fn clone(&self) -> BroadcastReceiver<T> {
+        self.station.kept.lock().receivers += 1;
+        BroadcastReceiver { station: self.station.clone(), next: self.next }
+    }
+}
+
+impl<T> Drop for BroadcastSender<T> {
+    fn drop(&mut self) {
+        self.station.kept.lock().senders -= 1;
+        self.station.came.notify_all();
+    }
+}
+
+impl<T> Drop for BroadcastReceiver<T> {
+    fn drop(&mut self) {
+        self.station.kept.lock().receivers -= 1;
+    }
+}
+
+impl<T> fmt::Debug for BroadcastSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BroadcastSender").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for BroadcastReceiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BroadcastReceiver").field("next", &self.next).finish_non_exhaustive()
+    }
+}
