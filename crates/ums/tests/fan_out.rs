@@ -120,7 +120,9 @@ fn a_slow_receiver_is_told_what_it_has_lost_and_holds_nobody_up() {
     drop(tx);
     other.send((5, counted.clone())).unwrap();
     assert_eq!(late.recv().map(|(value, _)| value), Ok(5));
+    other.send((6, counted.clone())).unwrap();
     drop((slow, quick, late));
+    assert_eq!(Arc::strong_count(&counted), 1, "no receiver is left for what is kept");
     assert!(matches!(other.send((6, counted.clone())), Err(SendError::Disconnected((6, _)))));
     drop(other);
     assert_eq!(Arc::strong_count(&counted), 1);

@@ -381,6 +381,9 @@ fn what_is_received_ahead_counts_as_memory() {
         ahead.read_exact(&mut sent).unwrap();
         eventually("it was read", || server.counters().kept_memory == 0);
         assert_eq!(ask(&other, b'k'), Some(b'k'));
+        // Their last requests would be cancelled if the node were shut down meanwhile.
+        drop((ahead, other));
+        eventually("they have left", || server.counters().open == 0);
     });
 }
 

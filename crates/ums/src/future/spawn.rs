@@ -14,7 +14,8 @@
 //! task that a worker has awaited are urgent: they get a worker beyond the limit if there is no
 //! other. [`Awaited`] makes sure that none is missed. The same holds for what the task itself
 //! awaits: its polls say that they keep a worker waiting, and the first awaiter wakes the task, so
-//! that it polls once more what it has polled before.
+//! that it polls once more what it has polled before. (A future that polls its parts only when
+//! their own wakers were called, such as `FuturesUnordered`, does not do so.)
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,43 +77,20 @@ struct Shared {
     home: u64,
     user: UserId,
     awaited: Awaited,
-    queued: Lock<Queued>,
-}
-
-#[derive(Default)]
-struct Queued {
     /// The poll that was queued last.
-    poll: Option<JoinHandle<()>>,
-    /// The task's own waker, until its future is dropped.
-    waker: Option<Waker>,
+    poll: Lock<Option<JoinHandle<()>>>,
 }
 
 impl Shared {
-    /// Notes that the caller awaits the task. A plain thread or another such task keeps no worker
-    /// meanwhile.
-    fn is_awaited(&self) {
-        if keeps_worker() && self.awaited.set() {
-            self.hurry();
-            let waker = self.with_queued(|queued| queued.waker.clone());
-            waker.into_iter().for_each(Waker::wake);
-        }
-    }
-
     fn hurry(&self) {
-        self.with_queued(|queued| queued.poll.iter().for_each(JoinHandle::hurry));
+        self.with_poll(|poll| poll.iter().for_each(JoinHandle::hurry));
     }
 
     /// Calls `f` under the lock. What it returns is dropped after that.
-    fn with_queued<R>(&self, f: impl FnOnce(&mut Queued) -> R) -> R {
+    fn with_poll<R>(&self, f: impl FnOnce(&mut Option<JoinHandle<()>>) -> R) -> R {
         // A worker keeps the baton while it has the lock.
         let _inside = here_with_baton();
-        f(&mut self.queued.lock())
-    }
-
-    /// Carries out a poll.
-    fn run(&self, runnable: Runnable<Arc<Shared>>) {
-        let poll = || _ = runnable.run();
-        if self.awaited.is_set() { blocking_on(poll) } else { poll() }
+        f(&mut self.poll.lock())
     }
 }
 
@@ -125,16 +103,18 @@ fn schedule(runnable: Runnable<Arc<Shared>>) {
         return;
     };
     let awaited = shared.awaited.is_set();
-    let task = shared.clone();
-    let (request, handle) = make_poll(&home, shared.user, awaited, move || task.run(runnable));
-    drop(shared.with_queued(|queued| queued.poll.replace(handle)));
+    let (request, handle) = make_poll(&home, shared.user, awaited, move || _ = runnable.run());
+    drop(shared.with_poll(|poll| poll.replace(handle)));
     let refused = home.enqueue_poll(request, awaited).err();
     if awaited || !shared.awaited.is_set_after_queueing() {
         refused.into_iter().for_each(give_up);
         return;
     }
     match refused {
-        Some(request) => home.enqueue_poll(request, true).err().into_iter().for_each(give_up),
+        Some(request) => {
+            request.state().make_urgent();
+            home.enqueue_poll(request, true).err().into_iter().for_each(give_up);
+        }
         None => shared.hurry(),
     }
 }
@@ -159,22 +139,18 @@ struct Polls<F> {
     shared: Arc<Shared>,
 }
 
-impl<F> Drop for Polls<F> {
-    fn drop(&mut self) {
-        // The task's own waker refers to the task.
-        drop(self.shared.with_queued(|queued| queued.waker.take()));
-    }
-}
-
 type Polled<T> = Result<T, Box<dyn Any + Send>>;
 
 impl<F: Future> Future for Polls<F> {
     type Output = Contained<Polled<F::Output>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let future = self.future.0.as_mut().expect("it is there until it is dropped").as_mut();
-        let polled = catch_unwind(AssertUnwindSafe(|| future.poll(context)));
-        match polled {
+        let Polls { future, shared } = &mut *self;
+        let future = future.0.as_mut().expect("it is there until it is dropped").as_mut();
+        let poll = || catch_unwind(AssertUnwindSafe(|| future.poll(context)));
+        // Read while the task counts as running: an awaiter that sets the flag later, and then
+        // wakes the task, makes it poll again.
+        match if shared.awaited.is_set() { blocking_on(poll) } else { poll() } {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Contained(Some(Ok(output)))),
             Err(panic) => Poll::Ready(Contained(Some(Err(panic)))),
@@ -212,15 +188,15 @@ where
 {
     let here = here().expect("a future is spawned on a worker: use Node::run");
     let user = here.current_waiter().record.view.user.load(Ordering::Relaxed);
-    let (awaited, queued) = (Awaited::new(), Lock::default());
-    let shared = Arc::new(Shared { home: here.serial, user, awaited, queued });
+    let (awaited, poll) = (Awaited::new(), Lock::default());
+    let shared = Arc::new(Shared { home: here.serial, user, awaited, poll });
     drop(here);
     let future = Contained(Some(Box::pin(future)));
     let polls = Polls { future, shared: shared.clone() };
     let (runnable, task) = Builder::new().metadata(shared.clone()).spawn(|_| polls, schedule);
-    shared.with_queued(|queued| queued.waker = Some(runnable.waker()));
+    let waker = Some(runnable.waker());
     runnable.schedule();
-    FutureTask { task: Some(task.fallible()), shared }
+    FutureTask { task: Some(task.fallible()), waker, shared }
 }
 
 /// A handle to a task of [`spawn_future`]. If it is dropped, the task continues without it. It is a
@@ -228,6 +204,8 @@ where
 /// which it is polled must not panic: that would abort the process.
 pub struct FutureTask<T> {
     task: Option<FallibleTask<Contained<Polled<T>>, Arc<Shared>>>,
+    /// The task's own waker, until a worker awaits the task.
+    waker: Option<Waker>,
     shared: Arc<Shared>,
 }
 
@@ -265,6 +243,15 @@ impl<T> FutureTask<T> {
         drop(self.task.take());
     }
 
+    /// Notes that the caller awaits the task. A plain thread or another such task keeps no worker
+    /// meanwhile.
+    fn is_awaited(&mut self) {
+        if keeps_worker() && self.shared.awaited.set() {
+            self.shared.hurry();
+            self.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
     /// Returns whether the future is ready, or was dropped.
     pub fn is_finished(&self) -> bool {
         self.task.as_ref().is_none_or(FallibleTask::is_finished)
@@ -277,7 +264,7 @@ impl<T> Future for FutureTask<T> {
     /// # Panics
     /// Panics if the output was taken before.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.shared.is_awaited();
+        self.is_awaited();
         let task = self.task.as_mut().expect("the future's output was taken already");
         let Poll::Ready(ended) = Pin::new(task).poll(context) else { return Poll::Pending };
         self.task = None;

@@ -4,6 +4,7 @@
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
 use std::task::{Poll, Waker};
 
 use ums::future::{FutureTask, block_on, spawn_future};
@@ -59,14 +60,8 @@ fn workers_that_await_futures_are_not_stranded() {
                     1
                 };
                 let late = spawn_future(yields());
-                // It is polled before it is awaited: a self-wake that is queued is not urgent.
-                ums::yield_now();
                 let soon = spawn_future(yields());
                 let inner = spawn_future(async { spawn_future(async { 3 }).await.unwrap() });
-                let pending = spawn_future(async { ums::spawn(|| 4).await.unwrap() });
-                // It awaits its task before it is awaited itself.
-                (0..10).for_each(|_| ums::yield_now());
-                assert_eq!(pending.join().unwrap(), 4);
                 [late.join().unwrap(), soon.join().unwrap(), inner.join().unwrap()]
             });
             assert_eq!(joined, [1, 1, 3]);
@@ -81,6 +76,56 @@ fn workers_that_await_futures_are_not_stranded() {
                 })
             });
             assert_eq!(awaited, Ok(3));
+        },
+    );
+}
+
+/// What a pending task awaits becomes urgent when a worker awaits that task.
+#[test]
+fn what_an_awaited_task_awaits_gets_a_worker() {
+    both_kinds_with(
+        |b| b.schedulers(1).max_workers(2),
+        |node, _, _| {
+            let polled = Arc::new(AtomicBool::new(false));
+            let theirs = polled.clone();
+            let (tell, told) = ums::sync::channel::bounded(1);
+            let blocker = start(node, 0, move || told.recv().unwrap());
+            let joined = on(node, 0, move || {
+                let task = spawn_future(async move {
+                    // No worker is left for this one: one waits, and the other is the caller.
+                    let inner = ums::spawn(|| 4);
+                    theirs.store(true, SeqCst);
+                    inner.await.unwrap()
+                });
+                let unpolled = !polled.load(SeqCst);
+                let joined = task.join().unwrap();
+                tell.send(()).unwrap();
+                (unpolled, joined)
+            });
+            assert_eq!(joined, (true, 4));
+            blocker.join().unwrap();
+        },
+    );
+    // The same for a task that was pending before.
+    both_kinds_with(
+        |b| b.schedulers(1).max_workers(2),
+        |node, _, _| {
+            let (go, gone) = ums::sync::channel::bounded::<()>(1);
+            let slot = Shared::default();
+            let theirs = slot.clone();
+            let inner = spawned(node, 0, async move {
+                filled(theirs).await;
+                ums::spawn(|| 4).await.unwrap()
+            });
+            let outer = spawned(node, 0, async move { inner.await.unwrap() });
+            eventually("it is pending", || slot.lock().waker.is_some());
+            let blocker = start(node, 0, move || gone.recv().unwrap());
+            let joiner = start(node, 0, move || outer.join().unwrap());
+            eventually("both workers wait", || super::waiting(node) == 1);
+            fill(&slot, 1);
+            assert_eq!(joiner.join().unwrap(), 4);
+            go.send(()).unwrap();
+            blocker.join().unwrap();
         },
     );
 }
@@ -215,14 +260,21 @@ fn no_wake_of_a_spawned_future_is_lost() {
 #[test]
 fn a_poll_outlives_the_queue_timeout() {
     both_kinds_with(
-        |b| b.schedulers(1).max_workers(1).queue_timeout(ms(500)),
+        |b| b.schedulers(1).max_workers(1).queue_timeout(ms(2000)),
         |node, _, _| {
             let slot = Shared::default();
             let task = spawned(node, 0, filled(slot.clone()));
             eventually("it is pending", || slot.lock().waker.is_some());
-            let holder = start(node, 0, || std::thread::sleep(ms(1100)));
-            eventually("the only worker is held", || node.snapshot().workers[0].request != 0);
+            let ((tell, runs), (release, released)) = (channel::<()>(), channel::<()>());
+            let holder = start(node, 0, move || {
+                tell.send(()).unwrap();
+                // The thread blocks, and the poll has no other worker.
+                released.recv().unwrap();
+            });
+            runs.recv().unwrap();
             fill(&slot, 3);
+            std::thread::sleep(ms(2200));
+            release.send(()).unwrap();
             // Not awaited by a worker, so the poll is not urgent.
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             assert_eq!(runtime.block_on(task).unwrap(), 3);

@@ -196,7 +196,18 @@ impl<T> Drop for BroadcastSender<T> {
 
 impl<T> Drop for BroadcastReceiver<T> {
     fn drop(&mut self) {
-        self.station.kept.lock().receivers -= 1;
+        let mut kept = self.station.kept.lock();
+        kept.receivers -= 1;
+        // Later receivers begin with later values.
+        let unread = if kept.receivers == 0 {
+            kept.first = kept.end();
+            std::mem::take(&mut kept.values)
+        } else {
+            VecDeque::new()
+        };
+        drop(kept);
+        // Their destructors are the application's code.
+        drop(unread);
     }
 }
 
