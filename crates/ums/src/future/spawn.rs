@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The state of such a task, its waker and its cancellation are those of the crate `async-task`.
-//! This file decides where it is polled, and how urgently. A task has at most one poll that is
-//! queued or running.
+//! This file decides where it is polled, and how urgently. One worker at a time polls a task, which
+//! has at most one poll in a queue.
 //!
 //! *No join is stranded.* A worker that awaits the task may be the last free one. So the polls of a
 //! task that a worker has awaited are urgent: they get a worker beyond the limit if there is no

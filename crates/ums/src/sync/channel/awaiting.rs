@@ -15,7 +15,8 @@
 //!
 //! A waker that was taken from its row stands for one value, or for room for one. A future that
 //! finds its own waker gone, and does not use what it was woken for, wakes the next one instead:
-//! for example a future that is dropped.
+//! for example a future that is dropped. A value that goes straight to a waiting receiver uses no
+//! room, so its sender wakes the next sender, too.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
