@@ -1,16 +1,14 @@
 //! Files for the engine's own file system: a wait for the disk parks the worker.
 //!
 //! This file knows nothing of SQLite: `vfs` decides what each database file is used for.
-//!
-//! There is unsafe code in one place, for a kind of file lock that the standard library does not
-//! offer.
-#![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use ums::WaitReason;
 use ums::fs::{self, DirectBuffer, OpenOptions};
 use ums::stats::WaitClass;
@@ -109,15 +107,10 @@ impl File {
             l_len: len,
             l_pid: 0,
         };
-        // SAFETY: Plain Call: the descriptor is our file's and the description a local.
-        let done = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
-        if done == 0 {
-            return Ok(true);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::EACCES) => Ok(false),
-            _ => Err(error),
+        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock)) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The functions that SQLite calls: of a file system, of an open file, of a mutex, of memory.
+//! The functions that SQLite calls: of a file system, of an open file, of a mutex; those of memory
+//! are in `blocks`.
 //!
 //! Unsafe code, because SQLite passes pointers to its own memory. Each function here converts them
 //! to values and borrows, and calls the safe code in `system`, `file` or `mutex`. SQLite
@@ -11,9 +12,6 @@
 //!   pointer to the box of the open file. The base has methods only while the box exists. SQLite
 //!   calls the methods of one file one at a time, because only one worker at a time uses a
 //!   connection.
-//! * It frees, and asks to grow, only blocks of memory that `block_alloc` or `block_grow` returned,
-//!   each from one thread at a time, and not after it has freed them. Each has a [`Header`] before
-//!   it.
 //! * It passes only mutexes that `mutex_alloc` returned, and it frees each boxed mutex once, when
 //!   no thread uses it.
 //!
@@ -38,7 +36,6 @@ use super::file::{OpenFile, level};
 use super::filesystem::Vfs;
 use super::mutex::{self, Mutex};
 use super::system;
-use crate::memory;
 
 /// The longest path that is accepted, in bytes.
 const PATH_MAX: c_int = 4096;
@@ -436,17 +433,6 @@ static MUTEXES: ffi::sqlite3_mutex_methods = ffi::sqlite3_mutex_methods {
     xMutexNotheld: Some(mutex_not_held),
 };
 
-const MEMORY: ffi::sqlite3_mem_methods = ffi::sqlite3_mem_methods {
-    xMalloc: Some(block_alloc),
-    xFree: Some(block_free),
-    xRealloc: Some(block_grow),
-    xSize: Some(block_size),
-    xRoundup: Some(block_roundup),
-    xInit: Some(memory_ready),
-    xShutdown: None,
-    pAppData: std::ptr::null_mut(),
-};
-
 /// Registers this crate's mutexes and memory with SQLite, and switches off its memory statistics,
 /// because they lock a mutex at every allocation. Returns false if SQLite is already in use.
 pub(super) fn install_mutexes() -> bool {
@@ -454,7 +440,7 @@ pub(super) fn install_mutexes() -> bool {
     // refuses all calls if it is already in use.
     let done = unsafe {
         ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int);
-        ffi::sqlite3_config(ffi::SQLITE_CONFIG_MALLOC, &MEMORY);
+        ffi::sqlite3_config(ffi::SQLITE_CONFIG_MALLOC, &blocks::MEMORY);
         ffi::sqlite3_config(ffi::SQLITE_CONFIG_MUTEX, &raw const MUTEXES)
     };
     done == ffi::SQLITE_OK
@@ -501,93 +487,6 @@ of_mutex! {
     mutex_not_held -> c_int: 1, |mutex| c_int::from(!mutex.is_mine());
 }
 
-/// What is before each block of SQLite's. SQLite's blocks are aligned for 8 bytes.
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct Header {
-    size: u32,
-    /// The account in which the block is counted.
-    account: u32,
-}
-
-const HEADER: usize = size_of::<Header>();
-
-/// Makes `block` a block of SQLite's.
-///
-/// # Safety
-/// `block` must be null, or the caller's own memory, at least a header long.
-unsafe fn with_header(block: *mut c_void, header: Header) -> *mut c_void {
-    if block.is_null() {
-        return block;
-    }
-    // SAFETY: Contract.
-    unsafe {
-        block.cast::<Header>().write(header);
-        block.byte_add(HEADER)
-    }
-}
-
-/// # Safety
-/// `block` must be a block that SQLite has not freed.
-unsafe fn header_of(block: *mut c_void) -> Header {
-    // SAFETY: Contract: a header is before it.
-    unsafe { block.byte_sub(HEADER).cast::<Header>().read() }
-}
-
-unsafe extern "C" fn block_alloc(size: c_int) -> *mut c_void {
-    let size = size as usize;
-    let account = guarded(None, || memory::take_block(size));
-    let Some(account) = account else { return std::ptr::null_mut() };
-    // SAFETY: Plain Call. Own Memory: the new block has room for the header.
-    let block =
-        unsafe { with_header(libc::malloc(size + HEADER), Header { size: size as u32, account }) };
-    if block.is_null() {
-        memory::give_block(account, size);
-    }
-    block
-}
-
-unsafe extern "C" fn block_free(block: *mut c_void) {
-    // SAFETY: C Caller: SQLite frees its blocks once, and never null.
-    let header = unsafe { header_of(block) };
-    memory::give_block(header.account, header.size as usize);
-    // SAFETY: C Caller: the memory began with the header.
-    unsafe { libc::free(block.byte_sub(HEADER)) };
-}
-
-unsafe extern "C" fn block_grow(block: *mut c_void, size: c_int) -> *mut c_void {
-    // SAFETY: C Caller: SQLite grows blocks that it has not freed.
-    let Header { size: before, account } = unsafe { header_of(block) };
-    let (before, size) = (before as usize, size as usize);
-    if !guarded(false, || memory::grow_block(account, before, size)) {
-        return std::ptr::null_mut();
-    }
-    // SAFETY: C Caller: the memory began with the header. If there is no more memory, the block
-    // stays as it is.
-    let grown = unsafe {
-        let moved = libc::realloc(block.byte_sub(HEADER), size + HEADER);
-        with_header(moved, Header { size: size as u32, account })
-    };
-    match grown.is_null() {
-        true if size > before => memory::give_block(account, size - before),
-        false if size < before => memory::give_block(account, before - size),
-        _ => {}
-    }
-    grown
-}
-
-unsafe extern "C" fn block_size(block: *mut c_void) -> c_int {
-    // SAFETY: C Caller: SQLite asks for the size of blocks that it has not freed.
-    unsafe { header_of(block) }.size as c_int
-}
-
-extern "C" fn block_roundup(size: c_int) -> c_int {
-    (size + 7) & !7
-}
-
-extern "C" fn memory_ready(_: *mut c_void) -> c_int {
-    ffi::SQLITE_OK
-}
-
+mod blocks;
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_QUESTIONS: u32 = 6;
 /// A connection ends if the peer's system does not confirm what was sent for this long.
 const UNCONFIRMED: Duration = Duration::from_secs(120);
+/// How many bytes the system keeps that it has not sent yet. By default it would keep some MiB for
+/// a peer that does not read, and a server would make as many bytes of answers for each such peer.
+const UNSENT: u32 = 256 << 10;
 
 /// A listening socket for [`Node::serve`](crate::Node::serve).
 #[derive(Debug)]
@@ -106,13 +109,15 @@ pub(super) enum Stream {
 
 impl Stream {
     /// Puts the stream into non-blocking mode. For TCP it also turns off the delay of small writes
-    /// (Nagle), and lets the system find out that the peer is lost.
+    /// (Nagle), lets the system find out that the peer is lost, and limits what the system keeps
+    /// for a peer that does not read.
     pub(super) fn prepare(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => {
                 let _ = stream.set_nodelay(true);
                 // The connection works without these, too.
                 let _ = find_lost_peers(stream);
+                let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
                 stream.set_nonblocking(true)
             }
             Stream::Unix(stream) => stream.set_nonblocking(true),
@@ -187,4 +192,39 @@ fn find_lost_peers(stream: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_QUESTIONS)?;
     sockopt::set_tcp_user_timeout(stream, UNCONFIRMED.as_millis() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_keeps_little_for_a_peer_that_does_not_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let listener = Listener::from(listener);
+        let kept = |is_prepared: bool| {
+            let peer = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let peer = peer.unwrap();
+            peer.set_recv_buffer_size(64 << 10).unwrap();
+            peer.connect(&address.into()).unwrap();
+            let (stream, _) = listener.accept().unwrap();
+            match &stream {
+                _ if is_prepared => stream.prepare().unwrap(),
+                Stream::Tcp(plain) => plain.set_nonblocking(true).unwrap(),
+                Stream::Unix(_) => unreachable!("the listener is a TCP port"),
+            }
+            let (piece, mut kept) = (vec![0; 64 << 10], 0);
+            let end = loop {
+                match stream.write(&piece) {
+                    Ok(written) => kept += written,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(end.kind(), io::ErrorKind::WouldBlock);
+            kept
+        };
+        let (little, much) = (kept(true), kept(false));
+        assert!(little < 1 << 20 && little < much / 2, "{little} and {much} bytes");
+    }
 }
