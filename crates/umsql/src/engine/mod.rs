@@ -22,6 +22,7 @@ mod probe;
 #[cfg(test)]
 mod sameness;
 mod scalar;
+mod search;
 mod steps;
 mod tables;
 mod texts;

@@ -9,8 +9,6 @@ use crate::memory::{self, Room};
 
 /// How many steps a function makes between two looks: a tenth of a millisecond.
 pub(super) const STEPS: u32 = 16 << 10;
-/// Up to this many bytes a text is examined at once: in about a millisecond.
-const BYTES_AT_ONCE: usize = 256 << 10;
 
 /// Counts bytes in the statement's memory.
 pub(super) fn room(bytes: usize) -> Result<Room> {
@@ -28,7 +26,7 @@ pub(super) fn failed(message: &str) -> Error {
 }
 
 /// Counts the steps of a long computation.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Steps(u32);
 
 impl Steps {
@@ -48,7 +46,15 @@ impl Steps {
         self.0 = 0;
         look()
     }
+
+    /// Counts the steps in which bytes are copied or searched.
+    pub(super) fn bytes(&mut self, count: usize) -> Result<()> {
+        self.steps(1 + (count / BYTES_IN_A_STEP) as u32)
+    }
 }
+
+/// How many bytes are copied or searched in the time of a step.
+const BYTES_IN_A_STEP: usize = 4;
 
 /// Lets others run if the statement has used its slice. Fails if the statement has been cancelled.
 pub(super) fn look() -> Result<()> {
@@ -56,11 +62,6 @@ pub(super) fn look() -> Result<()> {
     LOOKS.set(LOOKS.get() + 1);
     host::yield_if_due();
     if host::cancelled() { Err(failed(CANCELLED)) } else { Ok(()) }
-}
-
-/// Runs `f`, which takes time in proportion to `len` bytes: outside the scheduler if they are many.
-pub(super) fn outside_if_long<R: Send>(len: usize, f: impl FnOnce() -> R + Send) -> R {
-    if len <= BYTES_AT_ONCE { f() } else { outside("PREEMPTIVE_TEXT", f) }
 }
 
 /// Runs `f` outside the scheduler, for the account of the statement.

@@ -3,26 +3,25 @@
 //! value's length bounds. `length` is one of them because it can be called often without asking for
 //! memory. The functions of patterns are in `patterns.rs`.
 //!
-//! Each lets others run, and looks for a cancellation, at least every millisecond, or goes outside
-//! the scheduler before it searches a long text (`steps.rs`). SQLite copies a result of 16 MiB at
-//! once, in some milliseconds. They compute what SQLite's own compute; the tests compare them.
+//! Each lets others run, and looks for a cancellation, at least every millisecond (`steps.rs`).
+//! SQLite copies a result of 16 MiB at once, in some milliseconds. They compute what SQLite's own
+//! compute; the tests compare them.
 //!
 //! It has no functions of the server (`functions.rs`).
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
-use memchr::memmem;
 use rusqlite::functions::Context;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result, ffi};
 
 use super::scalar::{deterministic, scalar};
-use super::steps::{Steps, failed, look, outside_if_long};
-use super::values::{Answer, Counted, Lossy, PIECE, bytes, chars, whole};
-
-/// A byte of a set of characters takes as long as so many bytes of a text.
-const SET_COST: usize = 64;
+use super::search::Search;
+use super::steps::{Steps, failed, look, room};
+use super::values::{
+    Answer, Counted, PIECE, bytes, chars, each_char, first_bytes, last_bytes, whole,
+};
+use crate::memory::Room;
 
 /// Registers all functions with `connection`. No result has more than `max` bytes.
 pub(super) fn register(connection: &Connection, max: usize) -> Result<()> {
@@ -50,11 +49,20 @@ fn instr(context: &Context<'_>) -> Result<Value> {
     let (whole, part) = (context.get_raw(0), context.get_raw(1));
     let blobs = matches!((whole, part), (ValueRef::Blob(_), ValueRef::Blob(_)));
     let (Some(whole), Some(part)) = (bytes(whole)?, bytes(part)?) else { return Ok(Value::Null) };
-    let found = outside_if_long(whole.len(), || {
-        let at = memmem::find(&whole, &part)?;
-        Some(if blobs { at as i64 } else { chars(&whole[..at]) })
-    });
-    Ok(Value::Integer(found.map_or(0, |at| at + 1)))
+    let found = if !blobs && part.first().is_some_and(is_inside) {
+        // SQLite looks for a text only where a character begins, and at the beginning.
+        whole.starts_with(&part).then_some(0)
+    } else {
+        Search::new(&whole, &part)?.find_next()?
+    };
+    let Some(at) = found else { return Ok(Value::Integer(0)) };
+    let before = match at {
+        0 => 0,
+        at if blobs => at as i64,
+        // The first byte counts as a character, whatever it is.
+        at => 1 + counted(&whole[1..at])?,
+    };
+    Ok(Value::Integer(before + 1))
 }
 
 fn length(context: &Context<'_>) -> Result<Value> {
@@ -63,39 +71,41 @@ fn length(context: &Context<'_>) -> Result<Value> {
         return Ok(Value::Integer(blob.len() as i64));
     }
     let Some(bytes) = bytes(value)? else { return Ok(Value::Null) };
-    // SQLite's texts end at a zero byte here.
-    Ok(Value::Integer(outside_if_long(bytes.len(), || {
-        let end = memchr::memchr(0, &bytes).unwrap_or(bytes.len());
-        chars(&bytes[..end])
-    })))
+    Ok(Value::Integer(characters(&bytes)?))
+}
+
+/// Returns whether this byte goes on with a character.
+fn is_inside(byte: &u8) -> bool {
+    byte & 0xc0 == 0x80
+}
+
+/// Returns how many characters begin in a text.
+fn counted(text: &[u8]) -> Result<i64> {
+    text.chunks(PIECE).map(|piece| look().map(|()| chars(piece))).sum()
 }
 
 fn replace(context: &Context<'_>, max: usize) -> Result<Answer> {
     let arguments = [bytes(context.get_raw(0))?, bytes(context.get_raw(1))?];
     let [Some(whole), Some(part)] = arguments else { return Ok(Answer::Null) };
-    if part.is_empty() {
+    // SQLite's patterns end at a zero byte here.
+    if part.first().is_none_or(|first| *first == 0) {
         return Ok(Answer::Text(Counted::copy(&whole)?));
     }
     let Some(new) = bytes(context.get_raw(2))? else { return Ok(Answer::Null) };
-    let finder = memmem::Finder::new(&part);
-    let count = outside_if_long(whole.len(), || {
-        let mut steps = Steps::default();
-        finder.find_iter(&whole).try_fold(0_usize, |count, _| steps.step().map(|()| count + 1))
-    })?;
+    let (mut count, mut places) = (0_usize, Search::new(&whole, &part)?);
+    while places.find_next()?.is_some() {
+        count += 1;
+    }
     let len = whole.len() - count * part.len() + count.saturating_mul(new.len());
     let mut result = Counted::new(checked(len, max)?)?;
-    outside_if_long(whole.len().max(len), || -> Result<()> {
-        let mut steps = Steps::default();
-        let mut at = 0;
-        for found in finder.find_iter(&whole) {
-            steps.step()?;
-            result.bytes.extend_from_slice(&whole[at..found]);
-            result.bytes.extend_from_slice(&new);
-            at = found + part.len();
-        }
-        result.bytes.extend_from_slice(&whole[at..]);
-        Ok(())
-    })?;
+    let mut at = 0;
+    places.restart();
+    while let Some(found) = places.find_next()? {
+        result.append(&whole[at..found])?;
+        result.append(&new)?;
+        at = found + part.len();
+    }
+    result.append(&whole[at..])?;
     Ok(Answer::Text(result))
 }
 
@@ -103,29 +113,75 @@ fn trim(context: &Context<'_>, ends: (bool, bool)) -> Result<Answer> {
     let Some(whole) = bytes(context.get_raw(0))? else { return Ok(Answer::Null) };
     let set = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b" ")) };
     let Some(set) = set else { return Ok(Answer::Null) };
-    let rest = outside_if_long(whole.len() + SET_COST * set.len(), || trimmed(&whole, &set, ends))?;
-    Ok(Answer::Text(Counted::copy(rest.as_bytes())?))
+    // SQLite's set ends at a zero byte.
+    let end = Search::new(&set, &[0])?.find_next()?.unwrap_or(set.len());
+    Ok(Answer::Text(Counted::copy(trimmed(&whole, &set[..end], ends)?)?))
 }
 
 /// Returns `whole` without the characters of `set` at its left end, its right end, or both.
-fn trimmed<'a>(whole: &'a [u8], set: &[u8], (left, right): (bool, bool)) -> Result<&'a str> {
-    let whole = str::from_utf8(whole).map_err(|_| failed("the text is no UTF-8"))?;
-    let set = Lossy::new(set)?;
-    let mut ascii = [false; 128];
-    set.text.bytes().filter(u8::is_ascii).for_each(|byte| ascii[usize::from(byte)] = true);
-    let others: BTreeSet<char> = set.text.chars().filter(|char| !char.is_ascii()).collect();
-    let goes = |char: char| match ascii.get(char as usize) {
-        Some(listed) => *listed,
-        None => others.contains(&char),
-    };
+fn trimmed<'a>(whole: &'a [u8], set: &[u8], (left, right): (bool, bool)) -> Result<&'a [u8]> {
+    let set = CharSet::of(set)?;
     let mut rest = whole;
-    if left {
-        rest = rest.trim_start_matches(goes);
+    while left && !rest.is_empty() {
+        look()?;
+        let piece = first_bytes(rest);
+        // What is no UTF-8 stays.
+        let first = piece.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        let kept = first.trim_start_matches(|char| set.has(char)).len();
+        rest = &rest[first.len() - kept..];
+        if kept > 0 || first.len() < piece.len() {
+            break;
+        }
     }
-    if right {
-        rest = rest.trim_end_matches(goes);
+    while right && !rest.is_empty() {
+        look()?;
+        let piece = last_bytes(rest);
+        let last = piece.utf8_chunks().last().filter(|chunk| chunk.invalid().is_empty());
+        let last = last.map_or("", |chunk| chunk.valid());
+        let kept = last.trim_end_matches(|char| set.has(char)).len();
+        rest = &rest[..rest.len() - (last.len() - kept)];
+        if kept > 0 || last.len() < piece.len() {
+            break;
+        }
     }
     Ok(rest)
+}
+
+/// A set of characters.
+struct CharSet {
+    /// A bit for each ASCII character.
+    ascii: u128,
+    /// A bit for each character, in the statement's memory; only if one is no ASCII.
+    all: Option<(Vec<u64>, Room)>,
+}
+
+impl CharSet {
+    fn of(text: &[u8]) -> Result<CharSet> {
+        const WORDS: usize = (char::MAX as usize + 1) / 64;
+        let mut set = CharSet { ascii: 0, all: None };
+        if !text.is_ascii() {
+            let room = room(WORDS * size_of::<u64>())?;
+            set.all = Some((vec![0; WORDS], room));
+        }
+        each_char(text, |char| {
+            match (char.map(|char| char as usize), &mut set.all) {
+                (Some(number), _) if number < 128 => set.ascii |= 1 << number,
+                (Some(number), Some((all, _))) => all[number / 64] |= 1 << (number % 64),
+                _ => {}
+            }
+            true
+        })?;
+        Ok(set)
+    }
+
+    fn has(&self, char: char) -> bool {
+        let number = char as usize;
+        match &self.all {
+            _ if number < 128 => self.ascii >> number & 1 == 1,
+            Some((all, _)) => all[number / 64] >> (number % 64) & 1 == 1,
+            None => false,
+        }
+    }
 }
 
 /// `upper` and `lower`, which change ASCII letters only.
@@ -229,13 +285,16 @@ fn width(text: &[u8], steps: &mut Steps) -> Result<usize> {
 }
 
 fn hex(context: &Context<'_>, max: usize) -> Result<Answer> {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |half: u8| half + if half < 10 { b'0' } else { b'A' - 10 };
     let bytes = bytes(context.get_raw(0))?.unwrap_or_default();
     let mut digits = Counted::new(checked(2 * bytes.len(), max)?)?;
     for piece in bytes.chunks(PIECE) {
         look()?;
-        let both = piece.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        digits.bytes.extend(both.map(|digit| DIGITS[usize::from(digit)]));
+        let at = digits.bytes.len();
+        digits.bytes.resize(at + 2 * piece.len(), 0);
+        for (pair, byte) in digits.bytes[at..].as_chunks_mut().0.iter_mut().zip(piece) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
     }
     Ok(Answer::Text(digits))
 }
@@ -244,32 +303,21 @@ fn unhex(context: &Context<'_>) -> Result<Answer> {
     let Some(digits) = bytes(context.get_raw(0))? else { return Ok(Answer::Null) };
     let ignored = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b"")) };
     let Some(ignored) = ignored else { return Ok(Answer::Null) };
-    let mut blob = Counted::new(digits.len() / 2)?;
-    let len = digits.len() + SET_COST * ignored.len();
-    let whole = outside_if_long(len, || unhexed(&digits, &ignored, &mut blob.bytes))?;
-    Ok(if whole { Answer::Blob(blob) } else { Answer::Null })
-}
-
-/// Appends the bytes of which these are the digits, without what is ignored between them. Returns
-/// false if something else is between them.
-fn unhexed(digits: &[u8], ignored: &[u8], blob: &mut Vec<u8>) -> Result<bool> {
-    let (ignored, digits) = (Lossy::new(ignored)?, Lossy::new(digits)?);
-    let ignored: BTreeSet<char> = ignored.text.chars().collect();
-    let (mut high, mut steps) = (None, Steps::default());
-    for char in digits.text.chars() {
-        steps.step()?;
-        match (char.to_digit(16), high) {
+    let set = CharSet::of(&ignored)?;
+    // SQLite's digits end at a zero byte.
+    let end = Search::new(&digits, &[0])?.find_next()?.unwrap_or(digits.len());
+    let (mut blob, mut high) = (Counted::new(end / 2)?, None);
+    let goes_on = each_char(&digits[..end], |char| {
+        match (char.and_then(|char| char.to_digit(16)), high.take()) {
             (Some(digit), None) => high = Some(digit),
-            (Some(digit), Some(first)) => {
-                blob.push((first << 4 | digit) as u8);
-                high = None;
-            }
+            (Some(digit), Some(first)) => blob.bytes.push((first << 4 | digit) as u8),
             // The two digits of a byte are not separated.
-            (None, None) if ignored.contains(&char) => {}
-            (None, _) => return Ok(false),
+            (None, None) => return char.is_some_and(|char| set.has(char)),
+            (None, Some(_)) => return false,
         }
-    }
-    Ok(high.is_none())
+        true
+    })?;
+    Ok(if goes_on && high.is_none() { Answer::Blob(blob) } else { Answer::Null })
 }
 
 /// `randomblob(count)`: at least one byte, as in SQLite.
@@ -317,6 +365,21 @@ mod tests {
         calls.push("unhex('6 1', ' ')".into());
         calls.push("instr(x'c3a4', x'a4')".into());
         calls.push("trim('ääxä', 'ä')".into());
+        for a in ["char(0)", "char(97, 0, 98)", "cast(x'c3a4' as text)", "x'a4'", "x'80'"] {
+            for b in ["char(0)", "'a'", "char(0) || 'a'", "x'a4'", "'xä'", "char(97, 0, 98)"] {
+                calls.push(format!("instr({a}, {b})"));
+                // With a part of a character in the set, SQLite takes that part away.
+                if b != "x'a4'" {
+                    calls.push(format!("unhex('61' || {a} || '62', {b})"));
+                    calls.extend(["trim", "ltrim", "rtrim"].map(|f| format!("{f}({a}, {b})")));
+                }
+                calls.push(format!("replace({a}, {b}, 'x') || replace({a}, {b}, NULL)"));
+            }
+            calls.push(format!("length({a}) || length(cast({a} as text))"));
+            calls.push(format!("instr(cast({a} as text) || 'a', 'a')"));
+        }
+        calls.push("hex(trim(cast(x'2061ff6220' as text)))".into());
+        calls.push("hex(trim(cast(x'61ff6220' as text), 'a '))".into());
         agree(&calls);
     }
 
@@ -371,17 +434,25 @@ mod tests {
             format!("hex(substr({text}, -30000, 29999))"),
             format!("substr({text}, -80000, 1) || substr({text}, 80000, 2)"),
             format!("length(hex({text}))"),
+            format!("length({text}) || length({text} || char(0) || 'a')"),
+            format!("instr({text}, 'a') || instr({text} || 'a', 'a') || instr({text}, '€€')"),
+            format!("instr({text}, {text}) || instr('x' || {text}, {text})"),
+            format!("replace({text} || 'a', '€', 'xyz') || replace({text}, '€€€', '')"),
+            format!("length(replace('x' || {text} || 'a', {text}, 'b'))"),
+            format!("trim({text} || 'a', '€') || ltrim({text} || 'b€', 'x€') || trim({text}, '€')"),
+            format!("rtrim('c' || {text}, 'y€') || trim('b' || {text}, {text})"),
+            format!("unhex('61' || {text} || '62', '€') || unhex('61' || '€', {text})"),
             "length(randomblob(200000))".into(),
             "length(randomblob(-1)) + length(randomblob('5'))".into(),
             "hex(zeroblob(600000))".into(),
             "randomblob(2000000)".into(),
         ];
         let both = both(&calls);
-        for (call, (plain, ours)) in calls.iter().zip(&both[..8]) {
+        for (call, (plain, ours)) in calls.iter().zip(&both[..16]) {
             assert_eq!(plain, ours, "{call}");
         }
         // The limit of the length is the server's.
-        assert!(both[8..].iter().all(|(plain, ours)| plain.is_some() && ours.is_none()));
+        assert!(both[16..].iter().all(|(plain, ours)| plain.is_some() && ours.is_none()));
     }
 
     #[test]
@@ -428,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn large_sets_and_bytes_out_of_place_are_examined_outside_or_in_steps() {
+    fn large_sets_and_bytes_out_of_place_are_examined_in_steps() {
         let set = "replace(quote(zeroblob(3000)), '0', 'ä')";
         let calls = [format!("trim('ääbä', {set})"), format!("hex(unhex('ä61ä', {set}))")];
         agree(&calls);
@@ -446,6 +517,16 @@ mod tests {
             format!("upper({long})"),
             format!("lower({long})"),
             format!("replace({long}, '', '')"),
+            format!("length({long})"),
+            format!("instr({long}, 'a')"),
+            format!("instr({long} || 'a', {long} || 'b')"),
+            format!("replace({long}, 'a', 'b')"),
+            format!("replace({long}, substr({long}, 5, 1000), '')"),
+            format!("replace('0', '0', {long})"),
+            format!("trim('a', {long})"),
+            format!("trim({long}, 'X''0')"),
+            format!("unhex('', {long})"),
+            format!("unhex(hex(zeroblob({})))", 5 * PIECE),
             format!("substr({long}, {})", 10 * PIECE),
             format!("substr({long}, 1, {})", 10 * PIECE),
             format!("substr({long}, -1)"),
@@ -456,7 +537,7 @@ mod tests {
         ];
         // There are four times as many pieces of steps as of bytes; `-1` counts the characters
         // before it skips them.
-        let least = [10, 10, 10, 40, 50, 80, 5, 10, 40, 40];
+        let least = [10, 10, 10, 40, 10, 40, 27, 20, 10, 40, 10, 40, 40, 40, 50, 80, 5, 10, 40, 40];
         let looks = calls.each_ref().map(|call| looks_in(call));
         assert!(looks.iter().zip(least).all(|(looks, least)| *looks >= least), "{looks:?}");
     }

@@ -47,6 +47,44 @@ impl Lossy<'_> {
     }
 }
 
+/// Calls `f` with each character of a text, and with `None` for what is no UTF-8, until `f` returns
+/// false. Returns false if `f` did.
+pub(super) fn each_char(text: &[u8], mut f: impl FnMut(Option<char>) -> bool) -> Result<bool> {
+    /// A character that is no ASCII takes as long as so many that are.
+    const COST: u32 = 16;
+    let (mut rest, mut steps) = (text, Steps::default());
+    while !rest.is_empty() {
+        let piece = first_bytes(rest);
+        for chunk in piece.utf8_chunks() {
+            let invalid = (!chunk.invalid().is_empty()).then_some(None);
+            for char in chunk.valid().chars().map(Some).chain(invalid) {
+                steps.steps(if char.is_some_and(|char| char.is_ascii()) { 1 } else { COST })?;
+                if !f(char) {
+                    return Ok(false);
+                }
+            }
+        }
+        rest = &rest[piece.len()..];
+    }
+    Ok(true)
+}
+
+/// Returns the first bytes of a text, at most [`PIECE`], cut where a character begins.
+pub(super) fn first_bytes(text: &[u8]) -> &[u8] {
+    if text.len() <= PIECE { text } else { &text[..beginning(text, PIECE)] }
+}
+
+/// Returns the last bytes of a text, [`PIECE`] or up to three more, cut where a character begins.
+pub(super) fn last_bytes(text: &[u8]) -> &[u8] {
+    if text.len() <= PIECE { text } else { &text[beginning(text, text.len() - PIECE)..] }
+}
+
+/// Returns where the character at this place of a text begins; the place itself if there is none.
+fn beginning(text: &[u8], at: usize) -> usize {
+    let begins = |at: &usize| text[*at] & 0xc0 != 0x80;
+    (at.saturating_sub(3)..=at).rev().find(begins).unwrap_or(at)
+}
+
 /// What a function returns. Its bytes are counted in the statement's memory until SQLite has its
 /// own copy. A text may have bytes that are no UTF-8, as SQLite's may.
 #[derive(Debug)]
@@ -71,6 +109,8 @@ impl SqlFnOutput for Answer {
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) bytes: Vec<u8>,
+    /// Counts the steps of [`Counted::append`].
+    steps: Steps,
     _room: Room,
 }
 
@@ -80,17 +120,23 @@ impl Counted {
         let _room = room(len)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| no_memory())?;
-        Ok(Counted { bytes, _room })
+        Ok(Counted { bytes, steps: Steps::default(), _room })
     }
 
     /// Returns a copy, which is made in pieces.
     pub(super) fn copy(bytes: &[u8]) -> Result<Counted> {
         let mut copy = Counted::new(bytes.len())?;
-        for piece in bytes.chunks(PIECE) {
-            look()?;
-            copy.bytes.extend_from_slice(piece);
-        }
+        copy.append(bytes)?;
         Ok(copy)
+    }
+
+    /// Appends bytes in pieces, for which the memory has been taken.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        for piece in bytes.chunks(PIECE) {
+            self.steps.bytes(piece.len())?;
+            self.bytes.extend_from_slice(piece);
+        }
+        Ok(())
     }
 }
 
