@@ -100,6 +100,13 @@ impl<E: Into<SqlError>> From<E> for Failure {
 }
 
 impl Failure {
+    /// Returns whether other clients have changed the schema faster than the statement could be
+    /// compiled.
+    pub(crate) fn is_changed_schema(&self) -> bool {
+        let changed = |error: &SqlError| error.code == "40001" && error.message == CHANGED_SCHEMA;
+        matches!(self, Failure::Sql(error) if changed(error))
+    }
+
     /// Returns [`Failure::Gone`]; for `map_err` where an error of the connection ends it.
     pub(crate) fn gone(_: io::Error) -> Failure {
         Failure::Gone
@@ -115,8 +122,16 @@ impl Failure {
     }
 }
 
+/// Returns the position of an error in `text` as PostgreSQL counts it: in characters, from one.
+pub(crate) fn position(text: Option<&str>, error: &SqlError) -> Option<usize> {
+    let before = text?.get(..error.offset?)?;
+    Some(before.chars().count() + 1)
+}
+
 /// The SQLSTATE of everything that SQLite's authorizer refuses.
 pub(crate) const NOT_AUTHORIZED: &str = "42501";
+
+const CHANGED_SCHEMA: &str = "the schema has changed during the statement";
 
 pub(crate) const CANCELLED: &str = "canceling statement due to user request";
 
@@ -173,6 +188,9 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
         ffi::SQLITE_BUSY => {
             SqlError::new("40001", "could not serialize access due to concurrent update")
                 .hint("The transaction might succeed if retried.")
+        }
+        ffi::SQLITE_SCHEMA => {
+            SqlError::new("40001", CHANGED_SCHEMA).hint("The statement might succeed if retried.")
         }
         ffi::SQLITE_INTERRUPT => SqlError::new("57014", CANCELLED),
         ffi::SQLITE_CONSTRAINT => SqlError::new("23000", message),

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use rusqlite::types::Value;
 
 use crate::dialect::{Sql, Statement};
-use crate::error::{Failure, Result, SqlError};
+use crate::error::{Failure, Result, SqlError, position};
 use crate::host::{self, Conn};
 use crate::plan::{self, Plan};
 use crate::portal::{Portal, State};
-use crate::run::{Call, Ran, position};
+use crate::run::{Call, Ran};
 use crate::session::{OUT_MAX, Session, Tx};
 use crate::statements;
 use crate::wire::message::{Bind, Body, format_of};

@@ -20,9 +20,10 @@ use rusqlite::types::{Value, ValueRef};
 
 use crate::accounts::Role;
 use crate::dialect::tokens::{statements, tokens};
+use crate::dialect::translate::quote;
 use crate::dialect::{Sql, Statement, statement};
 use crate::engine::{Engine, Lease};
-use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError};
+use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError, position};
 use crate::host::{self, Conn};
 use crate::keys::Cause;
 use crate::memory::{Kept, Purse};
@@ -345,7 +346,11 @@ impl Session {
         self.lease()?;
         let mut lease = self.lease.take().expect("it was just made");
         lease.pinned |= sql.pins;
-        let outcome = self.run_texts(conn, &mut lease, sql, call);
+        let queries = sql.tag == "SELECT" && !sql.alters && !sql.pins;
+        let outcome = match queries && self.tx == Tx::Idle {
+            true => self.query(conn, &mut lease, sql, call),
+            false => self.run_texts(conn, &mut lease, sql, call),
+        };
         if sql.alters && !sql.pins {
             lease.schema_changed();
             self.server.forget_plans();
@@ -357,6 +362,37 @@ impl Session {
         self.lease = Some(lease);
         self.release_gate_outside();
         outcome
+    }
+
+    /// Runs a query. SQLite compiles it again, up to fifty times, if the schema has changed before
+    /// it runs. If the schema changes often, the query has a transaction, whose snapshot stays, so
+    /// that it is compiled once more at most. (A statement that writes has the gate meanwhile.)
+    fn query(
+        &mut self,
+        conn: &mut dyn Conn,
+        lease: &mut Lease,
+        sql: &Sql,
+        call: Call<'_>,
+    ) -> std::result::Result<Ran, Failure> {
+        if !std::mem::take(&mut lease.refreshed) {
+            let before = self.out.bytes.len();
+            let outcome = self.run_texts(conn, lease, sql, call.clone());
+            let changed = outcome.as_ref().is_err_and(Failure::is_changed_schema);
+            if !changed || self.out.bytes.len() != before {
+                return outcome;
+            }
+        } else if sql.catalog {
+            lease.ensure_catalog()?;
+        }
+        lease.execute_batch("BEGIN")?;
+        let outcome = self.run_texts(conn, lease, sql, call);
+        let end = if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        // After some errors SQLite has ended the transaction itself.
+        let ended = if lease.is_autocommit() { Ok(()) } else { lease.execute_batch(end) };
+        if ended.is_err() && !lease.is_autocommit() {
+            let _ = lease.execute_batch("ROLLBACK");
+        }
+        outcome.and_then(|ran| Ok(ended.map(|()| ran)?))
     }
 
     fn run_texts(
@@ -445,16 +481,6 @@ fn locate(failure: Failure, sql: &Sql) -> Failure {
         }
         gone => gone,
     }
-}
-
-/// Returns the position of an error in `text` as PostgreSQL counts it: in characters, from one.
-pub(crate) fn position(text: Option<&str>, error: &SqlError) -> Option<usize> {
-    let before = text?.get(..error.offset?)?;
-    Some(before.chars().count() + 1)
-}
-
-fn quote(name: &str) -> String {
-    crate::dialect::translate::quote(name)
 }
 
 /// Binds a value to every `$n` of the statement.

@@ -175,7 +175,8 @@ impl Engine {
         db.account.begin(user);
         // From here on a failure ends the lease.
         let engine = Arc::clone(self);
-        let mut lease = Lease { engine, db: Some(db), pinned: false, restricted: false };
+        let mut lease =
+            Lease { engine, db: Some(db), pinned: false, restricted: false, refreshed: false };
         lease.refresh()?;
         Ok(lease)
     }
@@ -276,6 +277,8 @@ pub(crate) struct Lease {
     pub(crate) pinned: bool,
     /// Whether a reader has it.
     restricted: bool,
+    /// Whether the schema had changed since the connection was used before.
+    pub(crate) refreshed: bool,
 }
 
 impl Deref for Lease {
@@ -297,10 +300,14 @@ impl Lease {
         let db = self.db.as_mut().expect("a lease has its connection until it is dropped");
         if db.schema != schema {
             db.connection.flush_prepared_statement_cache();
-            // Columns are looked up in the connection's copy of the schema. This query updates the
-            // copy.
-            db.connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
+            // Columns are looked up in the connection's copy of the schema. The query updates the
+            // copy. If the schema changes before it runs, it is compiled again; in a transaction
+            // that is once at most, because the transaction's snapshot stays.
+            let transaction = db.connection.unchecked_transaction()?;
+            transaction.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
+            transaction.rollback()?;
             db.schema = schema;
+            self.refreshed = true;
         }
         Ok(())
     }
@@ -382,6 +389,7 @@ mod tests {
     use super::*;
     use crate::vfs::testing::{LossyDisk, lossy};
     use fiber::{Fiber, Resume, StackConfig, StackPool};
+    use rusqlite::hooks::{AuthContext, Authorization};
 
     const LIMITS: Limits = Limits {
         server: 1 << 30,
@@ -420,6 +428,26 @@ mod tests {
         });
         assert_eq!(run.resume(), Resume::Finished);
         run.into_stack().touched_bytes()
+    }
+
+    #[test]
+    fn a_schema_that_changes_all_the_time_is_read_once_for_a_lease() {
+        let vfs = lossy(&LossyDisk::default());
+        let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs), &[], LIMITS).unwrap());
+        let mut lease = engine.lease(1).unwrap();
+        let (other, mut changes) = (engine.lease(1).unwrap(), 0);
+        // SQLite asks this after it has read the schema, and before it runs the statement.
+        let connection = &mut lease.db.as_mut().unwrap().connection;
+        let changing = move |_: AuthContext<'_>| {
+            changes += 1;
+            assert!(changes < 20, "the schema has been read again and again");
+            other.execute_batch(&format!("CREATE TABLE t{changes}(x)")).unwrap();
+            Authorization::Allow
+        };
+        connection.authorizer(Some(changing)).unwrap();
+        engine.schema_changed();
+        lease.refresh().unwrap();
+        assert!(lease.is_autocommit());
     }
 
     #[test]
