@@ -119,8 +119,10 @@ unsafe extern "C" fn block_size(block: *mut c_void) -> c_int {
     unsafe { header_of(block) }.size as c_int
 }
 
+/// Returns the size that a block for `size` bytes gets. SQLite asks for three bytes more when it
+/// puts a zero behind a text; a large text mostly has them, and is not copied for that.
 extern "C" fn block_roundup(size: c_int) -> c_int {
-    (size + 7) & !7
+    if size < PAGE as c_int { (size + 7) & !7 } else { size.saturating_add(3 + 63) & !63 }
 }
 
 extern "C" fn memory_ready(_: *mut c_void) -> c_int {
@@ -182,6 +184,16 @@ mod tests {
             with_header(block.byte_sub(HEADER), header);
             block_free(block);
         }
+    }
+
+    #[test]
+    fn a_large_text_has_room_for_the_zero_behind_it() {
+        for size in [4096, 2_000_000, 16_000_000, 1 << 24] {
+            let rounded = block_roundup(size);
+            assert_eq!(rounded, block_roundup(size + 3), "{size}");
+            assert!(rounded >= size + 3 && rounded < size + 3 + 64);
+        }
+        assert!(block_roundup(c_int::MAX) > c_int::MAX - 64);
     }
 
     /// Returns whether all pages of the block that has these bytes have memory.
