@@ -96,7 +96,7 @@ pub use condvar::Condvar;
 pub use event::Event;
 pub use foreign::{Foreign, foreign};
 pub use latch::Latch;
-pub use mutex::{Mutex, MutexGuard};
+pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use once::OnceCell;
 pub use parking::{Holder, Sleeper, Wait, Woken};
 pub use raw_mutex::RawMutex;

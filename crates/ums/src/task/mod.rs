@@ -19,6 +19,7 @@
 
 mod cancel;
 mod group;
+mod interval;
 mod scope;
 
 use std::any::Any;
@@ -44,6 +45,7 @@ use crate::wait::{AsVictim, What};
 pub(crate) use cancel::pass_on;
 pub use cancel::{CancelHandle, CancelToken};
 pub use group::{TaskGroup, task_group};
+pub use interval::Interval;
 pub use scope::{Scope, ScopedJoinHandle, scope};
 
 /// Why a join returned no result. `H` is the handle, which a join that consumed it gives back.

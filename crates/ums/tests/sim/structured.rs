@@ -9,7 +9,7 @@ use std::time::Duration;
 use ums::sim::below;
 use ums::sync::Semaphore;
 use ums::sync::channel::{Receiver, RecvError, SendError, Sender, bounded};
-use ums::task::JoinError;
+use ums::task::{Interval, JoinError};
 use ums::{WaitError, shield, task_group, with_timeout};
 
 use super::{STALLS, check, end, node_with};
@@ -180,6 +180,33 @@ fn nothing_is_lost_when_scopes_and_groups_are_cancelled() {
         assert_eq!(count(&world.sent), count(&world.received) + left, "a value was lost");
         assert_eq!(world.permits.available(), PERMITS, "a permit was lost");
         assert_eq!(count(&world.begun), count(&world.ended));
+        end(node);
+    });
+}
+
+#[test]
+fn an_interval_keeps_to_its_grid_whatever_its_caller_does() {
+    check("an_interval_keeps_to_its_grid_whatever_its_caller_does", STALLS, || {
+        let node = node_with(1 + below(3) as usize, 4);
+        node.run(|| {
+            let period = micros(20 + below(200));
+            let began = ums::sim::now();
+            let (mut interval, mut ticks) = (Interval::new(period), 0);
+            for _ in 0..20 {
+                match with_timeout(micros(400), || interval.tick()) {
+                    Ok(passed) => ticks += passed,
+                    Err(error) => assert_eq!(error, WaitError::TimedOut),
+                }
+                // As many periods as ticks have passed, and not one more when the tick came.
+                let now = ums::sim::now() - began;
+                assert!(ticks * period.as_nanos() as u64 <= now, "{ticks} ticks in {now} ns");
+                let _ = ums::sleep(micros(below(300)));
+            }
+            let now = ums::sim::now() - began;
+            ticks += interval.tick().unwrap();
+            let least = now / period.as_nanos() as u64;
+            assert!(ticks >= least, "{ticks} ticks in {now} ns: ticks were lost");
+        });
         end(node);
     });
 }

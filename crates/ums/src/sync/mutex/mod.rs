@@ -12,6 +12,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::patience::Patience;
@@ -56,6 +57,20 @@ pub struct MutexGuard<'a, T: ?Sized> {
 
 // SAFETY: Own Thread: `&MutexGuard` gives `&T`, which may be shared if `T: Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+/// A [`MutexGuard`] that keeps its mutex alive, and borrows nothing: it can be a field of what the
+/// caller keeps.
+///
+/// It is not `Send`: it stays with the worker that locked the mutex.
+#[must_use = "the mutex is unlocked when the guard is dropped"]
+pub struct OwnedMutexGuard<T: ?Sized> {
+    mutex: Arc<Mutex<T>>,
+    stays: PhantomData<*const ()>,
+}
+
+// SAFETY: Own Thread: `&OwnedMutexGuard` gives `&T`, which may be shared if `T: Sync`. It gives no
+// `Arc`, so what the guard keeps alive is dropped where the guard is.
+unsafe impl<T: ?Sized + Sync> Sync for OwnedMutexGuard<T> {}
 
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex around `value`.
@@ -107,6 +122,48 @@ impl<T: ?Sized> Mutex<T> {
         self.lock_within(Patience::Until(deadline))
     }
 
+    /// Locks the mutex as [`Mutex::lock`] does. The guard keeps the mutex alive.
+    ///
+    /// # Panics
+    /// Where [`Mutex::lock`] does.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use ums::sync::{Mutex, OwnedMutexGuard};
+    ///
+    /// struct Transaction {
+    ///     table: OwnedMutexGuard<Vec<u32>>,
+    /// }
+    ///
+    /// let table = Arc::new(Mutex::new(Vec::new()));
+    /// let mut transaction = Transaction { table: table.lock_owned() };
+    /// transaction.table.push(1);
+    /// assert!(table.try_lock().is_none());
+    /// drop(transaction);
+    /// assert_eq!(*table.lock(), [1]);
+    /// ```
+    pub fn lock_owned(self: &Arc<Self>) -> OwnedMutexGuard<T> {
+        self.raw.lock_or_panic(WaitReason::MUTEX);
+        self.owned_guard()
+    }
+
+    /// Locks the mutex as [`Mutex::try_lock`] does. The guard keeps the mutex alive.
+    pub fn try_lock_owned(self: &Arc<Self>) -> Option<OwnedMutexGuard<T>> {
+        self.raw.try_lock().then(|| self.owned_guard())
+    }
+
+    /// Locks the mutex as [`Mutex::lock_for`] does. The guard keeps the mutex alive.
+    ///
+    /// # Errors
+    /// Those of [`Mutex::lock_for`].
+    pub fn lock_owned_for(
+        self: &Arc<Self>,
+        time: Duration,
+    ) -> Result<OwnedMutexGuard<T>, WaitError> {
+        let locked = self.raw.lock_within(WaitReason::MUTEX, Patience::For(time));
+        locked.map(|()| self.owned_guard())
+    }
+
     /// Returns the value without locking: `&mut self` excludes other borrows.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
@@ -125,6 +182,11 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: self, stays: PhantomData }
+    }
+
+    /// Makes a guard; the caller owns the raw mutex.
+    fn owned_guard(self: &Arc<Self>) -> OwnedMutexGuard<T> {
+        OwnedMutexGuard { mutex: Arc::clone(self), stays: PhantomData }
     }
 
     #[cfg(test)]
@@ -164,6 +226,29 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     }
 }
 
+impl<T: ?Sized> Deref for OwnedMutexGuard<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: Own Thread: this guard's waiter owns the mutex.
+        unsafe { &*self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for OwnedMutexGuard<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: Own Thread: as above, and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedMutexGuard<T> {
+    fn drop(&mut self) {
+        self.mutex.raw.unlock();
+    }
+}
+
 impl Default for RawMutex {
     fn default() -> RawMutex {
         RawMutex::new()
@@ -188,6 +273,12 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedMutexGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -138,3 +138,30 @@ fn it_looks_like_stds() {
     assert_eq!(unsized_.lock().len(), 3);
     assert_eq!(Mutex::<u8>::default().into_inner(), 0);
 }
+
+#[test]
+fn an_owned_guard_keeps_its_mutex_alive_and_unlocks_it_once() {
+    struct Told(Arc<AtomicUsize>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let mutex = Arc::new(Mutex::new(Told(drops.clone())));
+    let mut guard = mutex.lock_owned();
+    assert!(mutex.try_lock_owned().is_none());
+    let waiting = std::thread::spawn({
+        let mutex = mutex.clone();
+        move || mutex.lock_owned_for(LONG).map(drop)
+    });
+    until(|| mutex.waiting() == 1);
+    drop(guard);
+    assert_eq!(waiting.join().unwrap(), Ok(()));
+    guard = mutex.lock_owned();
+    drop(mutex);
+    guard.0.fetch_add(10, Ordering::Relaxed);
+    assert_eq!(drops.load(Ordering::Relaxed), 10, "the guard keeps it alive");
+    drop(guard);
+    assert_eq!(drops.load(Ordering::Relaxed), 11);
+}
