@@ -113,9 +113,13 @@ fn trim(context: &Context<'_>, ends: (bool, bool)) -> Result<Answer> {
     let Some(whole) = bytes(context.get_raw(0))? else { return Ok(Answer::Null) };
     let set = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b" ")) };
     let Some(set) = set else { return Ok(Answer::Null) };
-    // SQLite's set ends at a zero byte.
-    let end = Search::new(&set, &[0])?.find_next()?.unwrap_or(set.len());
-    Ok(Answer::Text(Counted::copy(trimmed(&whole, &set[..end], ends)?)?))
+    Ok(Answer::Text(Counted::copy(trimmed(&whole, until_zero(&set)?, ends)?)?))
+}
+
+/// Returns the text without what follows a zero byte, at which SQLite's own function stops.
+fn until_zero(text: &[u8]) -> Result<&[u8]> {
+    let end = Search::new(text, &[0])?.find_next()?.unwrap_or(text.len());
+    Ok(&text[..end])
 }
 
 /// Returns `whole` without the characters of `set` at its left end, its right end, or both.
@@ -304,10 +308,9 @@ fn unhex(context: &Context<'_>) -> Result<Answer> {
     let ignored = if context.len() > 1 { bytes(context.get_raw(1))? } else { Some(Cow::from(b"")) };
     let Some(ignored) = ignored else { return Ok(Answer::Null) };
     let set = CharSet::of(&ignored)?;
-    // SQLite's digits end at a zero byte.
-    let end = Search::new(&digits, &[0])?.find_next()?.unwrap_or(digits.len());
-    let (mut blob, mut high) = (Counted::new(end / 2)?, None);
-    let goes_on = each_char(&digits[..end], |char| {
+    let digits = until_zero(&digits)?;
+    let (mut blob, mut high) = (Counted::new(digits.len() / 2)?, None);
+    let goes_on = each_char(digits, |char| {
         match (char.and_then(|char| char.to_digit(16)), high.take()) {
             (Some(digit), None) => high = Some(digit),
             (Some(digit), Some(first)) => blob.bytes.push((first << 4 | digit) as u8),
