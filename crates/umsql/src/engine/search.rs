@@ -7,9 +7,9 @@
 //! Such a search would have to examine a longer part before it begins, all at once. So a longer
 //! part is found by its hash (Rabin and Karp). The search keeps the hash of as many bytes of the
 //! whole as the part has, and computes it for the next place from the byte that leaves and the byte
-//! that enters. If the hashes are equal, the bytes are compared. The bytes are the coefficients of a
-//! polynomial, and the hash is its value at a random point. A client does not know the point, so it
-//! cannot choose different bytes that have the same hash.
+//! that enters. If the hashes are equal, the bytes are compared. The bytes are the coefficients of
+//! a polynomial, and the hash is its value at a random point. A client does not know the point, so
+//! it cannot choose different bytes that have the same hash.
 
 use std::hash::{BuildHasher, RandomState};
 
