@@ -189,7 +189,9 @@ impl File {
     }
 
     /// Closes the file and returns the system's error: some file systems report only now that data
-    /// could not be written. Dropping a file also closes it, but ignores the error.
+    /// could not be written. Dropping a file also closes it, but ignores the error, and does not
+    /// let other workers run meanwhile. The system needs long for a large file that has no name any
+    /// more, because it frees the file's space.
     ///
     /// # Errors
     /// The system's error. The file is closed even then.

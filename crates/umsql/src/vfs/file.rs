@@ -21,6 +21,8 @@ use crate::memory;
 /// The size of the header before each page in the log; below, that of the log's own header.
 const FRAME_HEADER: usize = 24;
 const LOG_HEADER: u64 = 32;
+/// A temporary file that is larger is truncated before it is closed.
+const TRUNCATE_FIRST: u64 = 1 << 20;
 
 /// What a file is used for.
 pub(super) enum FileRole {
@@ -284,7 +286,15 @@ impl Drop for OpenFile {
         self.unmap();
         match &self.kind {
             FileRole::Main(seat) => seat.database.locks.leave(seat.member),
-            FileRole::Temporary(account, size) => memory::shrink_temporary(*account, size.get()),
+            FileRole::Temporary(account, size) => {
+                // To close the file frees what it has on the disk, and that can take hundreds of
+                // milliseconds. `truncate` lets other workers run meanwhile. If it fails, closing
+                // the file frees the rest.
+                if size.get() > TRUNCATE_FIRST {
+                    let _ = self.opened.truncate(0);
+                }
+                memory::shrink_temporary(*account, size.get());
+            }
             _ => {}
         }
     }

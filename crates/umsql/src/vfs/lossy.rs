@@ -134,6 +134,11 @@ impl LossyDisk {
         self.state.lock().names.contains_key(Path::new(path))
     }
 
+    /// Returns the sum of the sizes of all files, those without a name among them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.state.lock().files.values().map(|content| content.now.len()).sum()
+    }
+
     /// Removes a name, as another process would, without telling any connection.
     pub(crate) fn remove(&self, path: &str) {
         self.state.lock().names.remove(Path::new(path));

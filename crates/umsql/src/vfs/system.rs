@@ -132,6 +132,17 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+    use crate::vfs::testing::{LossyDisk, lossy};
+
+    #[test]
+    fn a_large_temporary_file_is_empty_before_it_is_closed() {
+        let disk = LossyDisk::default();
+        let file = open_file(lossy(&disk), None, ffi::SQLITE_OPEN_CREATE, None).unwrap();
+        assert_eq!(file.write(&[1; 4096], 2 << 20), ffi::SQLITE_OK);
+        assert_eq!(disk.bytes(), (2 << 20) + 4096);
+        drop(file);
+        assert_eq!(disk.bytes(), 0);
+    }
 
     #[test]
     fn a_pause_in_a_cancelled_request_lets_other_workers_run() {
