@@ -9,41 +9,77 @@ For each attack the 99th percentile of the bystanders' delays is printed beside 
 is the seconds of a control; 0 leaves them out.
 """
 
+import multiprocessing
 import os
 import select
 import sqlite3
 import struct
 import subprocess
 import sys
-import threading
 import time
 
 from wire import PATIENCE, PID, SYNC, Checks, Closed, Conn, Refused, bind, execute, parse
 
 checks = Checks()
+FORKS = multiprocessing.get_context("fork")
 
 
-class Bystander(threading.Thread):
-    """A session that runs small transactions, one after the other, until it is stopped."""
+class Bystander:
+    """A session that runs small transactions, one after the other, until it is stopped. It has a process of its own, so the attacking client
+    cannot keep it from running."""
 
     def __init__(self, number):
-        super().__init__(daemon=True)
-        self.number, self.done, self.error, self.stopped = number, 0, None, threading.Event()
-        self.waits = []
+        self.number, self.error, self.waits = number, None, []
+        self.count, self.stopped = FORKS.Value("q", 0), FORKS.Event()
+        self.first = 0
+        self.result, end = FORKS.Pipe(False)
+        self.process = FORKS.Process(target=self.work, args=(end,), daemon=True)
+        self.process.start()
+        end.close()
 
-    def run(self):
+    @property
+    def done(self):
+        """How many transactions are done."""
+        return self.count.value
+
+    @property
+    def measured(self):
+        """How many of them have been done since `measure`."""
+        return self.done - self.first
+
+    @property
+    def failed(self):
+        return not self.process.is_alive()
+
+    def work(self, end):
+        waits, error = [], None
         try:
             conn = Conn()
             while not self.stopped.is_set():
-                began, waits = time.monotonic(), self.waits
-                conn.query(f"insert into bystanders values ({self.number}, {self.done})")
+                began, number = time.monotonic(), self.count.value
+                conn.query(f"insert into bystanders values ({self.number}, {number})")
                 assert conn.query("select 1 from bystanders limit 1") == [("1",)]
-                self.done += 1
+                self.count.value = number + 1
                 waits.append(time.monotonic() - began)
                 time.sleep(0.002)
             conn.close()
-        except Exception as error:  # Any error of a bystander is a finding.
-            self.error = error
+        except Exception as found:  # Any error of a bystander is a finding.
+            error = repr(found)
+        end.send((waits, error))
+
+    def measure(self):
+        """The delays of the transactions so far do not count."""
+        self.first = self.done
+
+    def stop(self):
+        """Ends the session, and takes its delays and its error."""
+        self.stopped.set()
+        try:
+            waits, self.error = self.result.recv() if self.result.poll(60) else ([], "it does not end")
+        except EOFError:
+            waits, self.error = [], "its process has ended"
+        self.waits = waits[self.first:]
+        self.process.join(1)
 
 
 def refusal(conn, sql, values=None, oids=()):
@@ -141,6 +177,9 @@ def files(conn):
     checks.equal("the secret file", before, os.path.getsize(secret))
     for name in [os.environ["UMS_DB"], os.environ["UMS_DB"] + "-wal", f"{folder}/copy.db", f"{folder}/new.db"]:
         checks.equal(f"the mode of {os.path.basename(name)}", "0o600", oct(os.stat(name).st_mode & 0o777))
+    # A file that is open cannot be backed up to when the attack is repeated.
+    conn.query("detach a")
+    conn.query("detach b")
     return conn
 
 
@@ -301,7 +340,6 @@ def unfinished():
     holders, piece = [Conn() for _ in range(10)], bytes(1 << 20)
     for holder in holders:
         holder.raw(b"Q" + struct.pack("!i", 63 << 20))
-        # In pieces, because Python stops its other threads, the bystanders, while it copies one.
         for _ in range(60):
             holder.raw(piece)
     checks.equal("beside unfinished messages", [("1",)], Conn().query("select 1"))
@@ -349,23 +387,20 @@ CONTROLS = {}
 def beside(name, deed):
     """Runs the deed beside bystanders. Returns its result, or None if it failed, and their delays in seconds."""
     BYSTANDERS[:] = [Bystander(number) for number in range(2)]
-    for bystander in BYSTANDERS:
-        bystander.start()
     # The first transactions of a connection read the schema; that is no delay by the deed.
     limit = time.monotonic() + PATIENCE
-    while any(b.done < 5 and not b.error for b in BYSTANDERS) and time.monotonic() < limit:
+    while any(b.done < 5 and not b.failed for b in BYSTANDERS) and time.monotonic() < limit:
         time.sleep(0.01)
     for bystander in BYSTANDERS:
-        bystander.waits = []
+        bystander.measure()
     result = None
     try:
         result = deed()
     except (Closed, Refused, OSError, AssertionError) as error:
         checks.that(name, False, repr(error))
     for bystander in BYSTANDERS:
-        bystander.stopped.set()
-        bystander.join(60)
-        checks.that(f"a bystander of {name}", not bystander.error and not bystander.is_alive(), repr(bystander.error))
+        bystander.stop()
+        checks.that(f"a bystander of {name}", not bystander.error, str(bystander.error))
     return result, [wait for bystander in BYSTANDERS for wait in bystander.waits]
 
 
@@ -407,7 +442,7 @@ def repeated(attack, conn):
     """Runs an attack, and again until there are enough delays for a percentile. Of few, it would be the longest."""
     limit = time.monotonic() + PATIENCE
     conn = attack(conn)
-    while CONTROL > 0 and time.monotonic() < limit and all(len(bystander.waits) < SAMPLES and not bystander.error for bystander in BYSTANDERS):
+    while CONTROL > 0 and time.monotonic() < limit and all(b.measured < SAMPLES and not b.failed for b in BYSTANDERS):
         conn.close()
         conn = attack(Conn())
     return conn
