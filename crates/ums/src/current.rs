@@ -335,6 +335,20 @@ fn worker_waiter() -> Option<&'static Waiter> {
     here().map(|scheduler| scheduler.current_waiter()).or_else(away)
 }
 
+/// Lets others run, in place of a wait of the caller that need not park. Fails as the wait would.
+pub(crate) fn after_others(me: &Waiter, deadline: u64) -> Result<(), WaitError> {
+    yield_now();
+    if me.is_cancelled() {
+        return Err(WaitError::Cancelled);
+    }
+    let deadline = deadline.min(me.limit());
+    if deadline != clock::NEVER && clock::now() >= deadline {
+        Err(WaitError::TimedOut)
+    } else {
+        Ok(())
+    }
+}
+
 /// Returns the limit of the caller's waits, in nanoseconds of the clock.
 pub(crate) fn limit() -> u64 {
     waiter().limit()

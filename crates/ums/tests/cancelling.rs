@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{both_kinds, eventually, ms, on, spin, start};
 use ums::stats::WorkerState;
-use ums::sync::channel::{RecvError, Select, SendError, TryRecvError, TrySendError};
+use ums::sync::channel::{RecvError, SendError, TryRecvError, TrySendError};
 use ums::sync::channel::{bounded, oneshot, rendezvous, unbounded};
-use ums::sync::{Barrier, Condvar, Event, Latch, Mutex, OnceCell, RwLock, Semaphore};
+use ums::sync::{Barrier, Condvar, Event, Latch, Mutex, OnceCell, RwLock, Select, Semaphore};
 use ums::task::JoinError;
 use ums::user::UserLock;
 use ums::{Node, WaitError, WaitReason};
@@ -154,9 +154,9 @@ fn a_cancelled_receiver_or_sender_leaves_its_value_with_its_owner() {
 fn a_cancelled_select_runs_no_arm_and_takes_no_value() {
     both_kinds(|node, _, _| {
         let ((to, from), (other_to, other)) = (rendezvous::<i32>(), rendezvous::<i32>());
-        let selected = cancelled(node, WaitReason::CHANNEL_RECEIVE, move || {
+        let selected = cancelled(node, WaitReason::SELECT, move || {
             let arm = |_| panic!("it has no value");
-            let selected = Select::new().recv(&from, arm).recv(&other, arm).wait();
+            let selected = Select::new().on(&from, arm).on(&other, arm).wait();
             (selected, from, other)
         });
         assert_eq!(selected.0.err(), Some(CANCELLED));

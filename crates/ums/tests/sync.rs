@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{both_kinds, each_alone, eventually, ms};
 #[cfg(debug_assertions)]
 use common::{on, start};
-use ums::sync::channel::{RecvError, Select, bounded, oneshot, rendezvous, unbounded};
-use ums::sync::{Barrier, Condvar, Event, Mutex, OnceCell, RwLock, Semaphore};
+use ums::sync::channel::{RecvError, bounded, oneshot, rendezvous, unbounded};
+use ums::sync::{Barrier, Condvar, Event, Mutex, OnceCell, RwLock, Select, Semaphore};
 use ums::{WaitError, spawn, yield_now};
 
 #[test]
@@ -188,8 +188,7 @@ fn select_wakes_a_worker_once_with_one_value() {
             for _ in 0..2 * EACH {
                 // The select reports the end of the channel that is closed first. From then on only
                 // the other channel is received from.
-                let either =
-                    Select::new().recv(&from_a, |v| v).recv(&from_b, |v| v).wait().unwrap();
+                let either = Select::new().on(&from_a, |v| v).on(&from_b, |v| v).wait().unwrap();
                 sum += either.unwrap_or_else(|_| from_b.recv().or_else(|_| from_a.recv()).unwrap());
             }
             sum

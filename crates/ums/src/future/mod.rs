@@ -35,7 +35,7 @@ mod spawn;
 
 use std::future::IntoFuture;
 use std::mem;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ use crate::os::short_lock::ShortLock;
 use crate::os::threads::point;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
-use crate::wait::{Outcome, Ticket, Waiter, What};
+use crate::wait::{Arm, Outcome, Source, Ticket, What};
 
 pub use spawn::{FutureTask, spawn_future};
 
@@ -122,6 +122,75 @@ fn drive<F: Future>(future: F, deadline: u64) -> Result<F::Output, WaitError> {
     }
 }
 
+/// Returns the arm of a [`Select`](crate::sync::Select) that polls a future until it is ready. The
+/// future stays with the caller: if another arm is chosen, it is still pending. Then poll it again,
+/// in another select for example, or drop it: what has woken it in between is not heard otherwise.
+///
+/// # Panics
+/// The select passes on a panic of the future.
+///
+/// ```
+/// use std::pin::pin;
+/// use std::time::Duration;
+/// use ums::sync::Select;
+/// let (to, from) = tokio::sync::oneshot::channel();
+/// let mut from = pin!(from);
+/// to.send(40).unwrap();
+/// let got = Select::new()
+///     .on(ums::future::polled(from.as_mut()), |value| value.unwrap() + 2)
+///     .on(Duration::from_secs(10), |()| 0)
+///     .wait()?;
+/// assert_eq!(got, 42);
+/// # Ok::<(), ums::WaitError>(())
+/// ```
+pub fn polled<F: Future>(future: Pin<&mut F>) -> Arm<'_, F::Output> {
+    Arm::new(Polled { future, bell: Arc::new(Bell(ShortLock::new(State::Rung))) })
+}
+
+struct Polled<'a, F> {
+    future: Pin<&'a mut F>,
+    /// Has rung if the future must be polled.
+    bell: Arc<Bell>,
+}
+
+impl<F: Future> Source<F::Output> for Polled<'_, F> {
+    fn try_now(&mut self) -> Option<F::Output> {
+        // A ring during the poll is answered by the next one.
+        match mem::replace(&mut *self.bell.0.lock(), State::Silent) {
+            State::Silent => return None,
+            State::Rung | State::Awaited(_) => (),
+        }
+        let waker = Waker::from(Arc::clone(&self.bell));
+        let poll = || self.future.as_mut().poll(&mut Context::from_waker(&waker));
+        match blocking_on(poll) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    fn queue(&self, ticket: Ticket) -> bool {
+        let _settled = current::before_short_lock();
+        let mut state = self.bell.0.lock();
+        let waits = matches!(*state, State::Silent);
+        if waits {
+            *state = State::Awaited(ticket);
+        }
+        waits
+    }
+
+    fn unqueue(&self, _: Ticket, _: bool) {
+        let mut state = self.bell.0.lock();
+        if let State::Awaited(_) = *state {
+            *state = State::Silent;
+        }
+    }
+
+    /// The bell has rung, so the future must be polled.
+    fn granted(&mut self) -> Option<F::Output> {
+        None
+    }
+}
+
 /// What the waker of one call rings.
 struct Bell(ShortLock<State>);
 
@@ -153,23 +222,13 @@ impl Bell {
             Some(ticket) => caller.park(ticket, deadline).ok(),
             None => {
                 drop(caller);
-                after_others(me, deadline)
+                current::after_others(me, deadline)
             }
         };
         // Rings until now are answered by the poll that follows.
         *self.0.lock() = State::Silent;
         waited
     }
-}
-
-/// Lets others run. Fails as a wait of the caller would.
-fn after_others(me: &Waiter, deadline: u64) -> Result<(), WaitError> {
-    current::yield_now();
-    if me.is_cancelled() {
-        return Err(WaitError::Cancelled);
-    }
-    let deadline = deadline.min(me.limit());
-    if deadline != NEVER && clock::now() >= deadline { Err(WaitError::TimedOut) } else { Ok(()) }
 }
 
 impl Wake for Bell {

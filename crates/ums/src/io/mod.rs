@@ -16,6 +16,7 @@
 
 #![allow(unsafe_code)]
 
+mod readiness;
 mod request;
 
 use std::io;
@@ -38,6 +39,7 @@ use crate::wait::What;
 use crate::wait::error::WaitError;
 
 pub(crate) use crate::os::op::RECEIVE_MAX;
+pub(crate) use readiness::Readiness;
 pub(crate) use request::submit_receive;
 pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
 
@@ -289,23 +291,25 @@ pub(crate) fn wait_writable(fd: RawFd, reason: WaitReason, deadline: u64) -> io:
 /// # Errors
 /// As for [`wait_for`].
 pub(crate) fn accept(fd: RawFd, flags: i32, deadline: u64) -> io::Result<OwnedFd> {
-    let accepted = match accepted_now(fd, flags) {
-        Some(result) => result,
-        None => wait_for(LiveOp::accept(fd, flags), WaitReason::NETWORK_ACCEPT, deadline),
-    };
-    // SAFETY: Own Memory: a new descriptor, which no other code has.
-    accepted.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    if sockets::are_tried_first()
+        && let Some(accepted) = accept_now(fd, flags)
+    {
+        return accepted;
+    }
+    wait_for(LiveOp::accept(fd, flags), WaitReason::NETWORK_ACCEPT, deadline).map(accepted)
 }
 
 /// Accepts a connection that waits in the listener's queue; returns `None` if there is none.
-fn accepted_now(fd: RawFd, flags: i32) -> Option<io::Result<usize>> {
-    if !sockets::are_tried_first() {
-        return None;
-    }
+pub(crate) fn accept_now(fd: RawFd, flags: i32) -> Option<io::Result<OwnedFd>> {
     match call::try_now(&mut LiveOp::accept(fd, flags)) {
-        Tried::Finished(result) => Some(decode(result)),
+        Tried::Finished(result) => Some(decode(result).map(accepted)),
         Tried::WouldBlock => None,
     }
+}
+
+fn accepted(fd: usize) -> OwnedFd {
+    // SAFETY: Own Memory: a new descriptor, which no other code has.
+    unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
 }
 
 /// Like [`submit`], for a readiness poll, which has no buffer.

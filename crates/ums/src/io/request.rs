@@ -215,14 +215,13 @@ impl Request {
     /// submits a request that completes at once, the next routine runs nested inside it; in a long
     /// chain it is deferred, so the nesting is bounded.
     pub fn submit(self) -> Pending {
-        let Some(scheduler) = here() else {
+        if here().is_none() {
             let result = on_thread(self.op, NEVER);
             let errno = |error: io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
             (self.routine)(result.map_or_else(errno, |n| n as i32));
             return Pending { at: None };
-        };
-        let token = submit(self.op, self.routine);
-        Pending { at: token.map(|token| (Arc::downgrade(&scheduler.arc()), token)) }
+        }
+        Pending::of(submit(self.op, self.routine))
     }
 }
 
@@ -257,6 +256,12 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// The request with this token of the caller's scheduler.
+    pub(super) fn of(token: Option<u64>) -> Pending {
+        let at = token.zip(here()).map(|(token, here)| (Arc::downgrade(&here.arc()), token));
+        Pending { at }
+    }
+
     /// Asks for the request to be cancelled; may be called from any thread. The routine still runs
     /// exactly once: with the error `ECANCELED`, or with the real result if the operation was too
     /// far along. Does nothing if the request has completed.

@@ -131,6 +131,21 @@ macro_rules! timeouts {
             pub fn set_deadline(&self, at: Option<Instant>) {
                 self.socket.set_deadline(at);
             }
+
+            /// Returns the arm of a [`Select`](crate::sync::Select) that waits until a read would
+            /// find input, the end, or an error. Timeouts do not concern it. It is for workers: in
+            /// other code, and in preemptive code, it gets the error `Unsupported` if the select
+            /// would have to wait. If another arm happens, the system may keep the socket open for
+            /// a moment after it is dropped, until the scheduler next waits.
+            pub fn readable(&self) -> Arm<'_, io::Result<()>> {
+                self.socket.ready_arm(Way::Read)
+            }
+
+            /// Returns the arm of a [`Select`](crate::sync::Select) that waits until a write would
+            /// find room or an error, in the same way.
+            pub fn writable(&self) -> Arm<'_, io::Result<()>> {
+                self.socket.ready_arm(Way::Write)
+            }
         }
     };
 }

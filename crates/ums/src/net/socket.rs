@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use rustix::net::SocketAddrAny;
 
 use crate::current::{begin, checkpoint, limit, park, yield_if_due};
-use crate::io::{accept, decode, send_bytes, wait_for, wait_writable};
+use crate::io::{Readiness, accept, accept_now, decode, send_bytes, wait_for, wait_writable};
 use crate::os::clock::{self, NEVER};
-use crate::os::driver::LiveOp;
+use crate::os::driver::{LiveOp, Side};
 use crate::os::linux::call::{Tried, try_now};
 use crate::os::linux::owned::{self, DescriptorKind};
 use crate::os::op::Message;
@@ -29,7 +29,7 @@ use crate::os::sockets;
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::wait::error::WaitError;
-use crate::wait::{Outcome, What};
+use crate::wait::{Arm, Outcome, Source, Ticket, What};
 
 /// The shortest and longest pause before a retry, where the kernel has no event to wait for.
 const PAUSE_MIN: Duration = Duration::from_micros(500);
@@ -266,20 +266,37 @@ impl<S: AsRawFd> Socket<S> {
             if short.swap(false, Ordering::Relaxed) {
                 pause(WaitReason::NETWORK_ACCEPT, self.fd(), PAUSE_SHORT, deadline)?;
             }
-            let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-            let error = match accept(self.fd(), flags, deadline) {
+            let error = match accept(self.fd(), ACCEPTED, deadline) {
                 Ok(fd) => return Ok(fd),
                 Err(error) => error,
             };
-            match error.raw_os_error() {
-                // This connection failed before it was accepted; the next one may succeed.
-                Some(libc::ECONNABORTED | libc::EPROTO) => {}
-                _ => {
-                    short.store(is_shortage(&error), Ordering::Relaxed);
-                    return Err(error);
-                }
+            if !concerns_one_connection(&error) {
+                short.store(is_shortage(&error), Ordering::Relaxed);
+                return Err(error);
             }
         }
+    }
+
+    /// Returns the arm of a select that waits until the socket has input, or room.
+    pub fn ready_arm(&self, way: Way) -> Arm<'_, io::Result<()>> {
+        let side = match way {
+            Way::Read => Side::In,
+            Way::Write => Side::Out,
+        };
+        Arm::new(Readiness::new(self.fd(), side))
+    }
+
+    /// Returns the arm of a select that accepts a connection. `make` makes the result; `None` means
+    /// that the peer has gone. `short` is as for [`Socket::accept`].
+    pub fn accept_arm<'a, T>(
+        &'a self,
+        short: &'a AtomicBool,
+        make: impl Fn(OwnedFd) -> io::Result<Option<T>> + 'a,
+    ) -> Arm<'a, io::Result<T>> {
+        let pauses = short.swap(false, Ordering::Relaxed);
+        let pause_ends = if pauses { clock::after(PAUSE_SHORT) } else { 0 };
+        let ready = Readiness::new(self.fd(), Side::In);
+        Arm::new(Accepting { ready, fd: self.fd(), pause_ends, short, make })
     }
 
     /// Like [`Socket::accept`], but waits while the system has no descriptor or memory for a
@@ -293,6 +310,79 @@ impl<S: AsRawFd> Socket<S> {
                 other => return other,
             }
         }
+    }
+}
+
+/// The flags of accepted connections.
+const ACCEPTED: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+
+/// Returns whether a connection failed before it was accepted, so that the next one may succeed.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EPROTO))
+}
+
+/// Waits for a connection.
+struct Accepting<'a, F> {
+    ready: Readiness,
+    fd: RawFd,
+    /// Until then no connection is accepted.
+    pause_ends: u64,
+    short: &'a AtomicBool,
+    make: F,
+}
+
+impl<F> Accepting<'_, F> {
+    fn pauses(&self) -> bool {
+        self.pause_ends > 0 && clock::now() < self.pause_ends
+    }
+}
+
+impl<T, F: Fn(OwnedFd) -> io::Result<Option<T>>> Source<io::Result<T>> for Accepting<'_, F> {
+    fn try_now(&mut self) -> Option<io::Result<T>> {
+        // A loop that accepts lets others run, even if there is always a connection.
+        yield_if_due();
+        if self.pauses() {
+            return None;
+        }
+        loop {
+            if let Err(error) = self.ready.try_ready()? {
+                return Some(Err(error));
+            }
+            match accept_now(self.fd, ACCEPTED)? {
+                Ok(fd) => match (self.make)(fd).transpose() {
+                    None => {}
+                    made => return made,
+                },
+                Err(error) if concerns_one_connection(&error) => {}
+                Err(error) => {
+                    self.short.store(is_shortage(&error), Ordering::Relaxed);
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> u64 {
+        if self.pauses() { self.pause_ends } else { NEVER }
+    }
+
+    fn about_to_wait(&self) {
+        if !self.pauses() {
+            self.ready.submit();
+        }
+    }
+
+    fn queue(&self, ticket: Ticket) -> bool {
+        self.pauses() || self.ready.queue(ticket)
+    }
+
+    fn unqueue(&self, _: Ticket, _: bool) {
+        self.ready.unqueue();
+    }
+
+    /// Another caller may have accepted the connection, or its peer has gone.
+    fn granted(&mut self) -> Option<io::Result<T>> {
+        self.try_now()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::DescriptorKind;
 use crate::os::sockets::{self, Attempt};
 use crate::record::reason::WaitReason;
+use crate::wait::{Arm, Waitable};
 
 /// How many connections may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 pub(super) const BACKLOG: i32 = 4096;
@@ -110,11 +111,8 @@ impl TcpListener {
 
     fn accept_until(&self, deadline: u64) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
-            let stream = self.accept_stream(deadline)?;
-            match stream.peer_addr() {
-                Ok(peer) => return Ok((stream, peer)),
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
-                Err(error) => return Err(error),
+            if let Some(accepted) = with_peer(self.accept_stream(deadline)?)? {
+                return Ok(accepted);
             }
         }
     }
@@ -156,6 +154,28 @@ impl TcpListener {
     /// The system's error if the value is out of range.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.socket.std.set_ttl(ttl)
+    }
+}
+
+/// The arm is for workers: in other code, and in preemptive code, it gets the error `Unsupported`
+/// if the select would have to wait. If another arm happens, the system may keep the listener open
+/// for a moment after it is dropped, until the scheduler next waits.
+impl<'a> Waitable<'a> for &'a TcpListener {
+    type Output = io::Result<(TcpStream, SocketAddr)>;
+
+    fn arm(self) -> Arm<'a, Self::Output> {
+        self.socket.accept_arm(&self.short, |fd| {
+            with_peer(TcpStream::of(Socket::new(fd.into(), DescriptorKind::Stream)))
+        })
+    }
+}
+
+/// Returns an accepted connection with its peer's address, or `None` if the peer has gone.
+fn with_peer(stream: TcpStream) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+    match stream.peer_addr() {
+        Ok(peer) => Ok(Some((stream, peer))),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

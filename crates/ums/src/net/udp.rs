@@ -11,6 +11,7 @@ use super::resolve::{ToSocketAddrs, each_address};
 use super::shape::{datagram_type, socket_type, timeouts};
 use super::socket::{Socket, Way};
 use crate::os::linux::owned::DescriptorKind;
+use crate::wait::Arm;
 
 /// A UDP socket.
 pub struct UdpSocket {

@@ -19,6 +19,7 @@ use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::DescriptorKind;
 use crate::os::sockets::{self, Attempt};
 use crate::record::reason::WaitReason;
+use crate::wait::{Arm, Waitable};
 
 /// Converts std's address to the form that system calls take.
 pub(super) fn address_of(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
@@ -99,6 +100,21 @@ impl UnixListener {
     /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.local_addr()
+    }
+}
+
+/// The arm is for workers: in other code, and in preemptive code, it gets the error `Unsupported`
+/// if the select would have to wait. If another arm happens, the system may keep the listener open
+/// for a moment after it is dropped, until the scheduler next waits.
+impl<'a> Waitable<'a> for &'a UnixListener {
+    type Output = io::Result<(UnixStream, SocketAddr)>;
+
+    fn arm(self) -> Arm<'a, Self::Output> {
+        self.socket.accept_arm(&self.short, |fd| {
+            let stream = UnixStream::of(Socket::new(fd.into(), DescriptorKind::Stream));
+            let peer = stream.peer_addr()?;
+            Ok(Some((stream, peer)))
+        })
     }
 }
 

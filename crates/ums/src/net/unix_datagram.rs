@@ -20,6 +20,7 @@ use super::shape::{datagram_type, socket_type, timeouts};
 use super::socket::{Socket, Way};
 use super::unix::address_of;
 use crate::os::linux::owned::DescriptorKind;
+use crate::wait::Arm;
 
 /// A Unix datagram socket.
 pub struct UnixDatagram {

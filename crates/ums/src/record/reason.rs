@@ -64,6 +64,8 @@ reasons! {
     CHANNEL_SEND Resource;
     /// A wait for a message from a channel.
     CHANNEL_RECEIVE Resource;
+    /// A wait for the first of several things.
+    SELECT Resource;
     /// A wait for the end of a spawned task.
     JOIN Resource;
     /// A wait for a future.

@@ -18,8 +18,8 @@ use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
 use crate::current::{self, Operation};
 use crate::record::reason::WaitReason;
-use crate::wait::Outcome;
 use crate::wait::error::WaitError;
+use crate::wait::{Arm, Outcome, Source, Ticket, Waitable};
 
 /// An event, manual or auto reset.
 ///
@@ -143,6 +143,41 @@ impl Event {
     #[cfg(test)]
     fn waiting(&self) -> usize {
         self.queue.lock().len()
+    }
+}
+
+impl<'a> Waitable<'a> for &'a Event {
+    type Output = ();
+
+    fn arm(self) -> Arm<'a, ()> {
+        Arm::new(self)
+    }
+}
+
+impl Source<()> for &Event {
+    fn try_now(&mut self) -> Option<()> {
+        self.take().then_some(())
+    }
+
+    fn queue(&self, ticket: Ticket) -> bool {
+        let _settled = current::before_short_lock();
+        let mut queue = self.queue.lock();
+        // As in `wait_within`: `set` either comes before this look, or finds the ticket.
+        let waits = !self.is_set();
+        if waits {
+            queue.push(ticket, ());
+        }
+        waits
+    }
+
+    fn unqueue(&self, ticket: Ticket, granted: bool) {
+        if !granted {
+            self.queue.lock().remove(ticket);
+        }
+    }
+
+    fn granted(&mut self) -> Option<()> {
+        Some(())
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::event::Event;
 use crate::wait::error::WaitError;
+use crate::wait::{Arm, Waitable};
 
 /// Lets its waiters continue once `count_down` has been called a given number of times.
 ///
@@ -66,6 +67,14 @@ impl Latch {
     /// [`WaitError`] if the moment came or the work request was cancelled.
     pub fn wait_until(&self, deadline: Instant) -> Result<(), WaitError> {
         self.open.wait_until(deadline)
+    }
+}
+
+impl<'a> Waitable<'a> for &'a Latch {
+    type Output = ();
+
+    fn arm(self) -> Arm<'a, ()> {
+        self.open.arm()
     }
 }
 

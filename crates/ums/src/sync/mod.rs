@@ -73,6 +73,7 @@
 // A file uses only files that are declared above it.
 mod patience;
 mod queue;
+mod select;
 mod parking;
 pub(crate) mod traced;
 mod raw_mutex;
@@ -101,4 +102,11 @@ pub use once::OnceCell;
 pub use parking::{Holder, Sleeper, Wait, Woken};
 pub use raw_mutex::RawMutex;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[doc(hidden)]
+pub use select::Happened;
+pub use select::Select;
+#[doc(inline)]
+pub use select::select;
 pub use semaphore::{OwnedPermit, Permit, Semaphore};
+
+pub use crate::wait::{Arm, Waitable};

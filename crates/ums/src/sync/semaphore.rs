@@ -30,8 +30,8 @@ use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
 use crate::current::{self, Operation};
 use crate::record::reason::WaitReason;
-use crate::wait::Outcome;
 use crate::wait::error::WaitError;
+use crate::wait::{Arm, Outcome, Source, Ticket, Waitable};
 
 const WAITERS: usize = 1;
 const ONE: usize = 2;
@@ -175,7 +175,7 @@ impl Semaphore {
     /// Takes `n` permits if there are as many and no waiters.
     #[inline]
     fn take(&self, n: usize) -> bool {
-        let fits = |word| (word & WAITERS == 0 && word / ONE >= n).then(|| word - n * ONE);
+        let fits = |word| has_free(word, n).then(|| word - n * ONE);
         self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, fits).is_ok()
     }
 
@@ -184,7 +184,7 @@ impl Semaphore {
         let caller = Operation::begin();
         let me = current::waiting_on(caller.scheduler());
         let take_or_announce = |word| match word {
-            free if free & WAITERS == 0 && free / ONE >= n => free - n * ONE,
+            free if has_free(free, n) => free - n * ONE,
             _ => word | WAITERS,
         };
         let step = |word| Some(take_or_announce(word));
@@ -296,6 +296,48 @@ pub struct OwnedPermit {
 impl Drop for OwnedPermit {
     fn drop(&mut self) {
         self.semaphore.add_permits(1);
+    }
+}
+
+/// Returns whether `n` permits can be taken, with this word.
+#[inline]
+fn has_free(word: usize, n: usize) -> bool {
+    word & WAITERS == 0 && word / ONE >= n
+}
+
+impl<'a> Waitable<'a> for &'a Semaphore {
+    type Output = Permit<'a>;
+
+    fn arm(self) -> Arm<'a, Permit<'a>> {
+        Arm::new(self)
+    }
+}
+
+impl<'a> Source<Permit<'a>> for &'a Semaphore {
+    fn try_now(&mut self) -> Option<Permit<'a>> {
+        self.try_acquire()
+    }
+
+    fn queue(&self, ticket: Ticket) -> bool {
+        let _settled = current::before_short_lock();
+        let mut queue = self.queue.lock();
+        // As in `acquire_slow`, but takes nothing: another arm may be chosen.
+        let announce = |word| (!has_free(word, 1)).then_some(word | WAITERS);
+        let waits = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, announce).is_ok();
+        if waits {
+            queue.push(ticket, 1);
+        }
+        waits
+    }
+
+    fn unqueue(&self, ticket: Ticket, granted: bool) {
+        if !granted && self.queue.lock().remove(ticket) {
+            self.grant_next();
+        }
+    }
+
+    fn granted(&mut self) -> Option<Permit<'a>> {
+        Some(Permit { semaphore: self, permits: 1 })
     }
 }
 

@@ -29,6 +29,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::request::{Cancelled, RequestId, RequestRef, RequestState};
 use crate::sync::Event;
 use crate::wait::error::WaitError;
+use crate::wait::{Arm, Waitable};
 
 /// A token's list of tasks is searched for ended ones when it has at least so many entries.
 const FEW: usize = 16;
@@ -226,6 +227,14 @@ impl CancelToken {
     /// [`WaitError`] if the time passed or the caller's own work request was cancelled.
     pub fn wait_for(&self, time: Duration) -> Result<(), WaitError> {
         self.0.cancelled.wait_for(time)
+    }
+}
+
+impl<'a> Waitable<'a> for &'a CancelToken {
+    type Output = ();
+
+    fn arm(self) -> Arm<'a, ()> {
+        self.0.cancelled.arm()
     }
 }
 

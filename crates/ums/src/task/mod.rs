@@ -23,6 +23,7 @@ mod interval;
 mod scope;
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,7 +41,7 @@ use crate::scheduler::request::{
 };
 use crate::scheduler::{Here, Scheduler, away, here};
 use crate::wait::error::{EnqueueError, WaitError};
-use crate::wait::{AsVictim, What};
+use crate::wait::{Arm, AsVictim, Source, Ticket, Waitable, What};
 
 pub(crate) use cancel::pass_on;
 pub use cancel::{CancelHandle, CancelToken};
@@ -316,6 +317,48 @@ impl<T> Future for JoinHandle<T> {
             self.hurry();
         }
         self.result.poll(context).map(|ended| Ok(ended?))
+    }
+}
+
+impl<'a, T> Waitable<'a> for &'a mut JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+
+    /// # Panics
+    /// The select panics if the result was taken before.
+    fn arm(self) -> Arm<'a, Self::Output> {
+        self.result.withdraw_waker();
+        Arm::new(Joining(RefCell::new(self)))
+    }
+}
+
+/// Waits for the end of a task.
+struct Joining<'a, T>(RefCell<&'a mut JoinHandle<T>>);
+
+impl<T> Source<Result<T, JoinError>> for Joining<'_, T> {
+    fn try_now(&mut self) -> Option<Result<T, JoinError>> {
+        let ended = self.0.get_mut().result.take()?;
+        Some(ended.map_err(JoinError::from))
+    }
+
+    /// It may be that no other worker is free for the task.
+    fn about_to_wait(&self) {
+        if here().is_some() || away().is_some() {
+            self.0.borrow().hurry();
+        }
+    }
+
+    fn queue(&self, ticket: Ticket) -> bool {
+        self.0.borrow_mut().result.begin_to_join().wait(ticket, false)
+    }
+
+    fn unqueue(&self, _: Ticket, granted: bool) {
+        if !granted {
+            self.0.borrow_mut().result.begin_to_join().forget();
+        }
+    }
+
+    fn granted(&mut self) -> Option<Result<T, JoinError>> {
+        self.try_now()
     }
 }
 

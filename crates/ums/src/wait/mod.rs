@@ -1,9 +1,9 @@
 //! A wait: which waiter waits, for what, and its one outcome.
 //!
 //! Nouns. A *waiter* is a worker, or a plain thread outside every scheduler. A *ticket* names one
-//! wait of one waiter. A resource, such as a lock, keeps the tickets of its waiters. To end a wait,
-//! a thread *claims* the ticket with an [`Outcome`]. Of several claims one succeeds, and only the
-//! thread that made it may make the waiter run again.
+//! wait of one waiter, or one *arm* of a wait for several things. A resource, such as a lock, keeps
+//! the tickets of its waiters. To end a wait, a thread *claims* the ticket with an [`Outcome`]. Of
+//! several claims one succeeds, and only the thread that made it may make the waiter run again.
 //!
 //! ```text
 //!   begin()                 claim(outcome), by exactly one of
@@ -19,6 +19,7 @@
 //! | `inbox` | the one way into a scheduler from outside it |
 //! | `record` | what a waiter has in addition if it is a worker |
 //! | `ticket` | the transitions of the picture above |
+//! | `arm` | one of several things that a caller waits for at once |
 //! | `owners` | asking the resource which workers hold it, during the wait |
 //! | `thread` | the waiter of a plain thread, and how such a thread blocks |
 //! | `bounds` | a deadline or a shield for all waits of a piece of code |
@@ -35,6 +36,7 @@
 //! What this room does not do: it moves no worker between lists. The only part of a scheduler that
 //! it uses is the inbox.
 
+mod arm;
 mod bounds;
 pub(crate) mod deadlock;
 pub(crate) mod error;
@@ -48,6 +50,8 @@ mod thread;
 mod ticket;
 mod waiter;
 
+pub(crate) use arm::Source;
+pub use arm::{Arm, Waitable};
 pub(crate) use bounds::Bounds;
 pub(crate) use outcome::Outcome;
 pub(crate) use record::COMPLETED;

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use super::deadlock::DeadlockId;
 use super::error::WaitError;
 use super::outcome::Outcome;
-use super::waiter::{CANCELLABLE, QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What};
+use super::waiter::{
+    ARM_MASK, CANCELLABLE, QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What,
+};
 use crate::os::linux::barrier;
 
 /// Proof that the caller has ended a wait, and must now make the waiter run (One Outcome).
@@ -20,7 +22,8 @@ impl Waiter {
     pub(crate) fn begin(&'static self, what: What) -> Ticket {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word & STATE_MASK, QUIET, "a waiter waits for one thing at a time");
-        let number = (word >> STATE_BITS) + 1;
+        // The next wait, arm 0.
+        let number = (word >> STATE_BITS | ARM_MASK) + 1;
         self.note(what);
         self.word.store(number << STATE_BITS | WAITING, Ordering::Release);
         // Pairs with the barrier in `cancel`: either this waiter sees, in `sees_cancel`, the flag
@@ -48,9 +51,9 @@ impl Ticket {
     /// Ends the wait with this outcome. Returns `None` if it has ended already.
     #[inline]
     pub(crate) fn claim(self, outcome: Outcome) -> Option<Claimed> {
-        let from = self.number << STATE_BITS | WAITING;
         let to = self.number << STATE_BITS | outcome as u64;
-        let swap = self.waiter.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+        let word = &self.waiter.word;
+        let swap = word.compare_exchange(self.waiting(), to, Ordering::SeqCst, Ordering::Relaxed);
         // `then_some` would construct a `Claimed` even if the exchange failed, and drop it.
         swap.ok().map(|_| Claimed { waiter: self.waiter })
     }
@@ -58,7 +61,25 @@ impl Ticket {
     /// Returns whether the wait has not ended yet.
     #[inline]
     pub(crate) fn is_waiting(self) -> bool {
-        self.waiter.word.load(Ordering::Acquire) == self.number << STATE_BITS | WAITING
+        self.waiter.word.load(Ordering::Acquire) == self.waiting()
+    }
+
+    /// Returns the state of a waiter that is in this wait.
+    #[inline]
+    pub(super) fn waiting(self) -> u64 {
+        (self.number & !ARM_MASK) << STATE_BITS | WAITING
+    }
+
+    /// Returns the ticket of one arm of this wait. A claim of it ends the whole wait.
+    pub(crate) fn arm(self, arm: u8) -> Ticket {
+        Ticket { number: self.number & !ARM_MASK | u64::from(arm), ..self }
+    }
+
+    /// Returns the arm whose ticket ended this wait. Only the waiter itself calls this, after
+    /// `take_outcome`.
+    pub(crate) fn claimed_arm(self) -> u8 {
+        let word = self.waiter.word.load(Ordering::Relaxed);
+        (word >> STATE_BITS & ARM_MASK) as u8
     }
 
     /// Returns whether the wait is cancellable and its work request was cancelled.
@@ -75,9 +96,13 @@ impl Ticket {
     #[inline]
     pub(crate) fn take_outcome(self) -> Option<Outcome> {
         let word = self.waiter.word.load(Ordering::Acquire);
-        debug_assert_eq!(word >> STATE_BITS, self.number, "only the waiter itself takes it");
+        debug_assert_eq!(
+            word >> STATE_BITS | ARM_MASK,
+            self.number | ARM_MASK,
+            "only the waiter itself takes it"
+        );
         let outcome = Outcome::from_state(word & STATE_MASK)?;
-        self.waiter.word.store(self.number << STATE_BITS | QUIET, Ordering::Relaxed);
+        self.waiter.word.store(word & !STATE_MASK | QUIET, Ordering::Relaxed);
         Some(outcome)
     }
 
@@ -96,9 +121,9 @@ impl Ticket {
     /// Gives up a wait that was begun and has not been parked. Returns false if another thread has
     /// claimed it meanwhile; then the waiter must park to take the outcome.
     pub(crate) fn abandon(self) -> bool {
-        let from = self.number << STATE_BITS | WAITING;
         let to = self.number << STATE_BITS | QUIET;
-        self.waiter.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        let word = &self.waiter.word;
+        word.compare_exchange(self.waiting(), to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 }
 

@@ -31,6 +31,8 @@ use crate::record::reason::WaitReason;
 
 pub(super) const STATE_BITS: u32 = 3;
 pub(super) const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+/// The lowest bits of a ticket's number: which arm of the wait it is for (`arm`).
+pub(super) const ARM_MASK: u64 = 0xff;
 pub(super) const QUIET: u64 = 0;
 pub(super) const WAITING: u64 = 1;
 
@@ -121,7 +123,8 @@ impl What {
 /// there is no holder.
 #[repr(C, align(64))]
 pub(crate) struct Waiter {
-    /// The number and the state of the present or last wait: `wait number << 3 | state`.
+    /// The present or last wait: `wait number << 11 | arm << 3 | state`. The arm is that whose
+    /// ticket was claimed; 0 before.
     pub(super) word: AtomicU64,
     /// The inbox of the worker's scheduler; none for a plain thread.
     pub(crate) home: AtomicRef<Inbox>,
@@ -217,10 +220,11 @@ impl Pooled for Waiter {
     }
 }
 
-/// The name of one wait of one waiter.
+/// The name of one wait of one waiter, or of one arm of that wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket {
     pub(crate) waiter: &'static Waiter,
+    /// `wait number << 8 | arm`.
     pub(super) number: u64,
 }
 
@@ -382,7 +386,7 @@ impl Ticket {
         asked.store(true, Ordering::SeqCst);
         atomic::no_overtaking();
         let word = self.waiter.word.load(Ordering::SeqCst);
-        let still = word == self.number << STATE_BITS | WAITING;
+        let still = word == self.waiting();
         let question = if still { question.load(Ordering::SeqCst) } else { null_mut() };
         // SAFETY: Held: a question that is found in the wait stays in its frame until `asked` is
         // false, and borrows the resource for as long.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ums::sim::below;
-use ums::sync::channel::{Receiver, RecvError, Select, SendError, bounded};
-use ums::sync::{Condvar, Event, Mutex, Semaphore};
+use ums::sync::channel::{Receiver, RecvError, SendError, bounded};
+use ums::sync::{Condvar, Event, Mutex, Select, Semaphore};
 use ums::task::JoinError;
 use ums::{Node, WaitError};
 
@@ -89,7 +89,7 @@ fn received(receiver: &Receiver<u64>, slow: bool) -> u64 {
     let (mut got, by_select) = (0, below(2) == 0);
     loop {
         let received = if by_select {
-            let select = Select::new().recv(receiver, |value| value);
+            let select = Select::new().on(receiver, |value| value);
             select.wait().unwrap_or_else(|error| Err(RecvError::Wait(error)))
         } else {
             receiver.recv()

@@ -18,6 +18,7 @@ mod lost_update;
 mod mixed;
 mod net;
 mod overdue;
+mod select;
 mod structured;
 
 use std::io::{Read, Write};

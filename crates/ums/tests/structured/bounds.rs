@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ums::net::{TcpListener, UnixStream};
-use ums::sync::channel::{RecvError, Select, SendError, bounded};
-use ums::sync::{Barrier, Condvar, Event, Latch, Mutex, Semaphore};
+use ums::sync::channel::{RecvError, SendError, bounded};
+use ums::sync::{Barrier, Condvar, Event, Latch, Mutex, Select, Semaphore};
 use ums::task::JoinError;
 use ums::{WaitError, WaitReason, shield, with_deadline, with_timeout};
 
@@ -33,7 +33,7 @@ fn each_wait_ends_at_the_limit_around_it() {
         assert_eq!(received, Err(RecvError::Wait(TIMED_OUT)));
         let sent = with_timeout(SHORT, || tx.send(3));
         assert_eq!(sent, Err(SendError::Wait(3, TIMED_OUT)), "the value comes back");
-        fails(|| Select::new().recv(&rx, drop).wait());
+        fails(|| Select::new().on(&rx, drop).wait());
         fails(|| {
             ums::sleep(2 * SHORT).unwrap_err();
             ums::checkpoint()

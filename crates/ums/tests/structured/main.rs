@@ -1,5 +1,6 @@
-//! Bounds, scopes, groups and tokens: time limits and shields hold for each wait inside, and what a
-//! scope or group has started ends with it, in every kind of worker.
+//! Bounds, scopes, groups, tokens and selects, in every kind of worker: time limits and shields
+//! hold for each wait inside, what a scope or group has started ends with it, and exactly one arm
+//! of a select happens.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -7,6 +8,7 @@ mod common;
 mod bounds;
 mod groups;
 mod scopes;
+mod select;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;

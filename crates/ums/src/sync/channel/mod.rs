@@ -21,12 +21,12 @@
 //! A message between two workers that alternate costs each of them one short lock (a lock held for
 //! a few instructions). A value's destructor never runs under it.
 
+mod arms;
 mod awaiting;
 mod broadcast;
 mod errors;
 mod futures;
 mod oneshot;
-mod select;
 mod slot;
 mod watch;
 
@@ -41,7 +41,6 @@ pub use broadcast::{BroadcastError, BroadcastReceiver, BroadcastSender, broadcas
 pub use errors::{RecvError, SendError, TryRecvError, TrySendError};
 pub use futures::{RecvFuture, SendFuture};
 pub use oneshot::{OneReceiver, OneSender, oneshot};
-pub use select::Select;
 pub use watch::{WatchReceiver, WatchSender, watch};
 
 use self::awaiting::{Awaiting, RowOf};
@@ -50,7 +49,7 @@ use super::patience::Patience;
 use super::queue::{Batch, ShortGuard, ShortLock};
 use crate::current::{self, Operation};
 use crate::record::reason::WaitReason;
-use crate::wait::{Claimed, Outcome};
+use crate::wait::{Claimed, Outcome, Ticket};
 
 /// Creates a channel without a buffer: `send` waits until a receiver has taken the value.
 pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
@@ -188,10 +187,17 @@ impl<T> State<T> {
         }
     }
 
-    /// Returns whether [`take`](State::take) may return something other than `Empty`. A sender that
-    /// is about to give up counts, although `take` may then find it gone.
-    fn has_something(&self) -> bool {
-        !self.buffer.is_empty() || !self.senders.is_empty() || self.no_senders
+    /// Returns whether [`take`](State::take) may return something other than `Empty`, for the
+    /// caller with this ticket, which does not send to itself. A sender that is about to give up
+    /// counts, although `take` may then find it gone.
+    fn has_something_for(&self, ticket: Ticket) -> bool {
+        !self.buffer.is_empty() || self.senders.has_other_than(ticket) || self.no_senders
+    }
+
+    /// Returns whether [`put`](State::put) may return something other than `Full`, in the same way.
+    fn has_room_for(&self, ticket: Ticket) -> bool {
+        let receives = self.receivers.has_other_than(ticket);
+        self.buffer.len() < self.bound || receives || self.no_receivers
     }
 
     fn senders(&mut self) -> &mut Slots<T> {

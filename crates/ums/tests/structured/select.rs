@@ -1,0 +1,244 @@
+//! Selects on workers: tasks, tokens, futures and sockets beside channels, in every kind.
+
+use std::future::pending;
+use std::io::{ErrorKind, Read, Write};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+
+use ums::future::polled;
+use ums::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
+use ums::sync::channel::{bounded, unbounded};
+use ums::sync::{Event, Select};
+use ums::task::{CancelToken, JoinError};
+use ums::{Node, WaitError, WaitReason, WorkerKind};
+
+use super::common::{back_ends, both_kinds, eventually, kinds, on, one_kind, start};
+use super::{HOUR, SHORT, waiting};
+
+#[test]
+fn a_task_that_ends_is_joined_by_its_arm_and_another_task_stays() {
+    both_kinds(|node, _, n| {
+        let (go, theirs) = (Arc::new(Event::manual(false)), Arc::new(Event::manual(false)));
+        let (opened, open) = (go.clone(), theirs.clone());
+        let selecting = start(node, 0, move || {
+            let mut one = ums::spawn(move || go.wait().map(|()| 1));
+            let mut two = ums::spawn(move || theirs.wait().map(|()| 2));
+            let first = Select::new()
+                .on(&mut one, |ended| ended.unwrap().unwrap())
+                .on(&mut two, |ended| ended.unwrap().unwrap())
+                .wait();
+            (first, one)
+        });
+        eventually("it waits", || waiting(node, WaitReason::SELECT) == 1);
+        open.set();
+        let (first, one) = selecting.join().unwrap();
+        assert_eq!(first, Ok(2));
+        opened.set();
+        assert_eq!(one.join().unwrap(), Ok(1), "the other is still there");
+        let failed = start(node, n - 1, || {
+            let mut task = ums::spawn(|| -> () { panic!("on purpose") });
+            Select::new().on(&mut task, |ended| ended.unwrap_err()).wait().unwrap()
+        });
+        assert!(matches!(failed.join(), Ok(JoinError::Panicked(_))));
+    });
+}
+
+#[test]
+fn a_task_that_no_other_worker_would_begin_is_begun_for_its_arm() {
+    let one_worker = |builder: ums::Builder| builder.schedulers(1).max_workers(1);
+    for kind in kinds() {
+        one_kind(kind, one_worker, |node| {
+            let sum = on(node, 0, || {
+                let mut task = ums::spawn(|| 3);
+                Select::new().on(&mut task, |ended| ended.unwrap()).on(HOUR, |()| 0).wait()
+            });
+            assert_eq!(sum, Ok(3));
+        });
+    }
+}
+
+#[test]
+fn a_token_ends_a_select_whose_other_arms_never_happen() {
+    both_kinds(|node, _, _| {
+        let (token, theirs) = (CancelToken::new(), CancelToken::new());
+        let parent = theirs.clone();
+        let child = theirs.child();
+        let ours = token.clone();
+        let selecting = start(node, 0, move || {
+            let (_tx, rx) = unbounded::<()>();
+            let select = Select::new().on(&token, |()| "token").on(&child, |()| "child");
+            select.on(&rx, |_| "value").wait()
+        });
+        eventually("it waits", || waiting(node, WaitReason::SELECT) == 1);
+        parent.cancel();
+        assert_eq!(selecting.join().unwrap(), Ok("child"));
+        assert!(!ours.is_cancelled());
+    });
+}
+
+#[test]
+fn a_cancelled_select_fails_and_keeps_nothing_of_any_arm() {
+    both_kinds(|node, _, _| {
+        let seats = Arc::new(ums::sync::Semaphore::new(0));
+        let theirs = seats.clone();
+        let selecting = start(node, 0, move || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut never = pin!(pending::<()>());
+            let mut task = ums::spawn(|| ums::sleep(HOUR));
+            let select = Select::new()
+                .on(&listener, drop)
+                .on(polled(never.as_mut()), drop)
+                .on(&*theirs, drop)
+                .on(&mut task, drop)
+                .wait();
+            task.cancel();
+            (select, task.join_uncancellable().is_ok())
+        });
+        eventually("it waits", || waiting(node, WaitReason::SELECT) == 1);
+        selecting.cancel();
+        assert_eq!(selecting.join().unwrap().0, Err(WaitError::Cancelled));
+        seats.add_permits(1);
+        assert_eq!(seats.available(), 1, "the permit does not go to one that has left");
+    });
+}
+
+#[test]
+fn a_future_is_polled_when_it_is_woken_and_one_that_wakes_itself_lets_others_run() {
+    both_kinds(|node, _, n| {
+        let (tx, rx) = bounded(1);
+        let selecting = start(node, n - 1, move || {
+            let mut future = pin!(async move { rx.recv_async().await.unwrap() });
+            Select::new().on(polled(future.as_mut()), |value| value).on(HOUR, |()| 0).wait()
+        });
+        eventually("it waits", || waiting(node, WaitReason::SELECT) == 1);
+        tx.send(5).unwrap();
+        assert_eq!(selecting.join().unwrap(), Ok(5));
+        let told = on(node, 0, || {
+            let done = Arc::new(AtomicUsize::new(0));
+            let (theirs, polls) = (done.clone(), AtomicUsize::new(0));
+            let other = ums::spawn(move || theirs.store(1, SeqCst));
+            let mut waking = pin!(std::future::poll_fn(|context| {
+                polls.fetch_add(1, SeqCst);
+                context.waker().wake_by_ref();
+                if done.load(SeqCst) == 1 { Poll::Ready(()) } else { Poll::Pending }
+            }));
+            let told = Select::new().on(polled(waking.as_mut()), |()| 1).on(HOUR, |()| 2).wait();
+            other.join().unwrap();
+            let never = std::future::poll_fn(|context| {
+                context.waker().wake_by_ref();
+                Poll::<()>::Pending
+            });
+            let mut never = pin!(never);
+            let limited = Select::new().on(polled(never.as_mut()), |()| 1).wait_for(SHORT);
+            (told, limited)
+        });
+        assert_eq!(told, (Ok(1), Err(WaitError::TimedOut)));
+    });
+}
+
+#[test]
+fn listeners_and_sockets_are_ready_before_and_during_a_select() {
+    both_kinds(sockets_are_ready);
+}
+
+#[test]
+fn sockets_are_ready_with_every_driver() {
+    for kind in kinds() {
+        for driver in back_ends(kind) {
+            one_kind(kind, |b| b.schedulers(2).io(driver), |node| sockets_are_ready(node, kind, 2));
+        }
+    }
+}
+
+fn sockets_are_ready(node: &Node, kind: WorkerKind, n: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, unix) = (tcp.local_addr().unwrap(), UnixListener::bind(&path).unwrap());
+    let accept = move |tcp: &TcpListener, unix: &UnixListener| {
+        Select::new()
+            .on(tcp, |accepted| Ok(accepted.unwrap().0))
+            .on(unix, |accepted| Err(accepted.unwrap().0))
+            .on(HOUR, |()| panic!("{kind:?}: nobody connects"))
+            .wait()
+            .unwrap()
+    };
+    let accepting = start(node, n - 1, move || {
+        let first = accept(&tcp, &unix);
+        (first, tcp, unix)
+    });
+    eventually("it waits", || waiting(node, WaitReason::SELECT) == 1);
+    let mut client = UnixStream::connect(&path).unwrap();
+    let (first, tcp, unix) = accepting.join().unwrap();
+    let mut server = first.unwrap_err();
+    // This one is there before the select begins.
+    let other = TcpStream::connect(address).unwrap();
+    let second = on(node, 0, move || accept(&tcp, &unix).unwrap());
+    drop((other, second));
+
+    let reading = start(node, 0, move || {
+        let room = Select::new().on(server.writable(), |room| room.is_ok()).wait();
+        let input = Select::new().on(server.readable(), |input| input.is_ok());
+        assert_eq!((room, input.on(HOUR, |()| false).wait()), (Ok(true), Ok(true)));
+        let mut byte = [0];
+        server.read_exact(&mut byte).unwrap();
+        let none = Select::new().on(server.readable(), drop).wait_for(SHORT);
+        assert_eq!(none, Err(WaitError::TimedOut), "it was read");
+        eventually("the poll ends", || ums::io::pending_io().outstanding == 0);
+        byte[0]
+    });
+    eventually("it waits", || waiting(node, WaitReason::SELECT) == 1);
+    client.write_all(&[7]).unwrap();
+    assert_eq!(reading.join().unwrap(), 7);
+}
+
+#[test]
+fn a_socket_that_another_caller_has_emptied_is_waited_for_again() {
+    both_kinds(|node, _, n| {
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = listener.local_addr().unwrap();
+        let got = Arc::new(AtomicUsize::new(0));
+        const EACH: usize = 20;
+        let acceptors: Vec<_> = (0..3)
+            .map(|at| {
+                let (listener, got) = (listener.clone(), got.clone());
+                start(node, at % n, move || {
+                    while got.load(SeqCst) < EACH {
+                        Select::new()
+                            .on(&*listener, |accepted| {
+                                accepted.unwrap();
+                                got.fetch_add(1, SeqCst);
+                            })
+                            .on(Duration::from_millis(20), |()| ())
+                            .wait()
+                            .unwrap();
+                    }
+                })
+            })
+            .collect();
+        let clients: Vec<_> = (0..EACH).map(|_| TcpStream::connect(address).unwrap()).collect();
+        acceptors.into_iter().for_each(|acceptor| acceptor.join().unwrap());
+        assert_eq!(got.load(SeqCst), clients.len());
+    });
+}
+
+#[test]
+fn outside_of_workers_a_select_waits_for_no_socket_and_says_so() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let told = Select::new().on(socket.readable(), |ready| ready).wait().unwrap();
+    let error = told.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("only a worker"), "{error}");
+    assert!(Select::new().on(socket.readable(), drop).try_now().is_none());
+    let (tx, rx) = unbounded();
+    tx.send(1).unwrap();
+    let arm = Select::new().biased().on(socket.readable(), |_| Ok(0)).on(&rx, |n| n).wait();
+    assert_eq!(arm, Ok(Ok(1)), "another arm is ready, so it need not wait");
+    socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+    eventually("it has arrived", || {
+        Select::new().on(socket.readable(), |ready| ready.is_ok()).wait().unwrap()
+    });
+}
