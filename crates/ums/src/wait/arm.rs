@@ -29,9 +29,9 @@ use crate::os::clock::NEVER;
 /// | `&CancelToken` | it is cancelled | |
 /// | `&mut JoinHandle` | the task has ended | its result |
 /// | [`polled`](crate::future::polled) | the future is ready | its output |
-/// | `&TcpListener`, `&UnixListener` | there is a connection | the connection |
-/// | `readable` of a socket | there is input | |
-/// | `writable` of a socket | there is room | |
+/// | `&TcpListener`, `&UnixListener` | there is a connection | what `accept` returns |
+/// | `readable` of a socket | there is input | an error, if there is one |
+/// | `writable` of a socket | there is room | an error, if there is one |
 ///
 /// [`Sender::sending`]: crate::sync::channel::Sender::sending
 ///
