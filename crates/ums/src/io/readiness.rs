@@ -1,10 +1,10 @@
 //! Readiness: waits until a descriptor has input, or room, as one arm of a select.
 //!
 //! ```text
-//!   Idle ──submit──▶ Submitted ──queue──▶ Waiting(ticket)
-//!    ▲                   │  ▲                   │  │ the poll completes:
-//!    │ try_ready         │  └──── unqueue ──────┘  │ the ticket is claimed
-//!    └───── Complete ◀───┴─────────────────────────┘
+//!   Idle ──about_to_wait──▶ Submitted ──queue──▶ Waiting(ticket)
+//!    ▲                          │  ▲                   │  │ the poll completes:
+//!    │ try_now                  │  └──── unqueue ──────┘  │ the ticket is claimed
+//!    └──────── Complete ◀───────┴─────────────────────────┘
 //! ```
 //!
 //! The descriptor is looked at first, so a poll is submitted only before a wait. A poll has no
@@ -54,11 +54,25 @@ impl Readiness {
         Readiness { fd, side, poll, pending: RefCell::new(None) }
     }
 
-    /// Returns `None` if the descriptor is not ready now.
-    ///
-    /// # Errors
-    /// `Unsupported` if the caller would have had to wait for it, and cannot; the error of a poll.
-    pub(crate) fn try_ready(&self) -> Option<io::Result<()>> {
+    fn change<R>(&self, change: impl FnOnce(&mut Poll) -> R) -> R {
+        let _settled = before_short_lock();
+        change(&mut self.poll.lock())
+    }
+}
+
+impl Drop for Readiness {
+    fn drop(&mut self) {
+        let under_way = self.change(|poll| matches!(poll, Poll::Submitted | Poll::Waiting(_)));
+        if under_way && let Some(pending) = self.pending.take() {
+            pending.cancel();
+        }
+    }
+}
+
+impl Source<io::Result<()>> for Readiness {
+    /// The error is `Unsupported` if the caller would have had to wait, and cannot; or the error of
+    /// a poll.
+    fn try_now(&mut self) -> Option<io::Result<()>> {
         let completed = self.change(|poll| match poll {
             Poll::Refused | Poll::Complete(_) => mem::replace(poll, Poll::Idle),
             Poll::Idle | Poll::Submitted | Poll::Waiting(_) => Poll::Idle,
@@ -82,7 +96,7 @@ impl Readiness {
     }
 
     /// Submits a poll, if none is under way.
-    pub(crate) fn submit(&self) {
+    fn about_to_wait(&self) {
         let is_worker = here().is_some();
         let submits = self.change(|poll| {
             let idle = matches!(poll, Poll::Idle);
@@ -106,7 +120,7 @@ impl Readiness {
     }
 
     /// Gives the ticket to the poll. Returns false if no poll is under way.
-    pub(crate) fn queue(&self, ticket: Ticket) -> bool {
+    fn queue(&self, ticket: Ticket) -> bool {
         // The poll has completed, or completes after this and finds the ticket.
         self.change(|poll| {
             let waits = matches!(poll, Poll::Submitted);
@@ -118,7 +132,7 @@ impl Readiness {
     }
 
     /// Takes the ticket back, if it is still there.
-    pub(crate) fn unqueue(&self) {
+    fn unqueue(&self, _: Ticket, _: bool) {
         self.change(|poll| {
             if let Poll::Waiting(_) = poll {
                 *poll = Poll::Submitted;
@@ -126,40 +140,7 @@ impl Readiness {
         });
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Poll) -> R) -> R {
-        let _settled = before_short_lock();
-        change(&mut self.poll.lock())
-    }
-}
-
-impl Drop for Readiness {
-    fn drop(&mut self) {
-        let under_way = self.change(|poll| matches!(poll, Poll::Submitted | Poll::Waiting(_)));
-        if under_way && let Some(pending) = self.pending.take() {
-            pending.cancel();
-        }
-    }
-}
-
-/// The arm that waits for readiness.
-impl Source<io::Result<()>> for Readiness {
-    fn try_now(&mut self) -> Option<io::Result<()>> {
-        self.try_ready()
-    }
-
-    fn about_to_wait(&self) {
-        self.submit();
-    }
-
-    fn queue(&self, ticket: Ticket) -> bool {
-        Readiness::queue(self, ticket)
-    }
-
-    fn unqueue(&self, _: Ticket, _: bool) {
-        Readiness::unqueue(self);
-    }
-
     fn granted(&mut self) -> Option<io::Result<()>> {
-        self.try_ready()
+        self.try_now()
     }
 }

@@ -345,7 +345,7 @@ impl<T, F: Fn(OwnedFd) -> io::Result<Option<T>>> Source<io::Result<T>> for Accep
             return None;
         }
         loop {
-            if let Err(error) = self.ready.try_ready()? {
+            if let Err(error) = self.ready.try_now()? {
                 return Some(Err(error));
             }
             match accept_now(self.fd, ACCEPTED)? {
@@ -368,7 +368,7 @@ impl<T, F: Fn(OwnedFd) -> io::Result<Option<T>>> Source<io::Result<T>> for Accep
 
     fn about_to_wait(&self) {
         if !self.pauses() {
-            self.ready.submit();
+            self.ready.about_to_wait();
         }
     }
 
@@ -376,8 +376,8 @@ impl<T, F: Fn(OwnedFd) -> io::Result<Option<T>>> Source<io::Result<T>> for Accep
         self.pauses() || self.ready.queue(ticket)
     }
 
-    fn unqueue(&self, _: Ticket, _: bool) {
-        self.ready.unqueue();
+    fn unqueue(&self, ticket: Ticket, granted: bool) {
+        self.ready.unqueue(ticket, granted);
     }
 
     /// Another caller may have accepted the connection, or its peer has gone.

@@ -162,7 +162,7 @@ fn sockets_are_ready(node: &Node, kind: WorkerKind, n: usize) {
         Select::new()
             .on(tcp, |accepted| Ok(accepted.unwrap().0))
             .on(unix, |accepted| Err(accepted.unwrap().0))
-            .on(HOUR, |()| panic!("{kind:?}: nobody connects"))
+            .on(HOUR, |()| panic!("{kind:?}: no connection has come"))
             .wait()
             .unwrap()
     };
