@@ -15,7 +15,7 @@ use ums::windows::{
 };
 
 /// How long one test may take before it counts as hung.
-const HUNG: Duration = Duration::from_secs(120);
+const HUNG: Duration = Duration::from_secs(240);
 
 /// Runs the body on a thread of its own, one test at a time. Fails if the body hangs.
 pub fn alone<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
@@ -137,7 +137,16 @@ impl<'a> Rounds<'a> {
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(30), "it never happened that {what}");
+        assert!(began.elapsed() < Duration::from_secs(60), "it never happened that {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Returns the number of threads that the running test and its workers have begun. These have the
+/// name of the calling thread. The test runner may begin the thread of another test at any time.
+pub fn threads_of_the_test() -> usize {
+    let name = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let own = name("/proc/thread-self/comm");
+    let all = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    all.filter(|thread| name(&format!("{}/comm", thread.path().display())) == own).count()
 }

@@ -10,7 +10,7 @@ use ums::windows::{
     self, CompletionList, Current, Reason, SchedulerAction, ThreadKind, TimedOut, WorkerContext,
 };
 
-use crate::harness::{Heard, Rounds, alone, eventually};
+use crate::harness::{Heard, Rounds, alone, eventually, threads_of_the_test};
 
 #[test]
 fn a_new_worker_is_on_the_list_and_does_not_run_until_it_is_executed() {
@@ -273,14 +273,13 @@ fn thread_locals_and_their_destructors_are_the_workers_own() {
 #[test]
 fn ten_thousand_workers_a_thousand_at_a_time_leave_nothing_behind() {
     alone(|| {
-        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         // A first run creates what is kept for the process: the watchdog thread and the pool of
         // watch records.
         let list = CompletionList::new().unwrap();
         WorkerContext::spawn(&list, || {}).unwrap();
         Rounds::run(&list);
-        let before = (threads(), files());
+        let before = (threads_of_the_test(), files());
         for _ in 0..10 {
             for _ in 0..1000 {
                 WorkerContext::builder()
@@ -292,7 +291,7 @@ fn ten_thousand_workers_a_thousand_at_a_time_leave_nothing_behind() {
             assert_eq!(list.members(), 0);
         }
         eventually("all threads and descriptors are gone", || {
-            threads() <= before.0 && files() <= before.1
+            threads_of_the_test() <= before.0 && files() <= before.1
         });
     });
 }

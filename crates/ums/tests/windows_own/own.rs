@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ums::windows::{self, CompletionList, ExecuteError, Reason, SchedulerAction, WorkerContext};
 
-use crate::harness::{Heard, Rounds, alone};
+use crate::harness::{Heard, Rounds, alone, threads_of_the_test};
 use crate::signals::blocked_signals;
 
 /// Returns whether this system supports such workers. If it does not, the other tests of this
@@ -492,7 +492,6 @@ fn thousands_come_and_go_and_leave_nothing_behind() {
         return;
     }
     alone(|| {
-        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
         let list = CompletionList::new().unwrap();
@@ -510,11 +509,11 @@ fn thousands_come_and_go_and_leave_nothing_behind() {
         };
         // The first workers leave their watch records behind, which the next workers reuse.
         come_and_go();
-        let before = (threads(), files(), mappings());
+        let before = (threads_of_the_test(), files(), mappings());
         (0..3).for_each(|_| come_and_go());
         // The C library caches some stacks, and the allocator keeps its arenas.
         crate::harness::eventually("threads, descriptors and mappings are gone", || {
-            threads() <= before.0 && files() <= before.1 && mappings() < before.2 + 100
+            threads_of_the_test() <= before.0 && files() <= before.1 && mappings() < before.2 + 100
         });
     });
 }
