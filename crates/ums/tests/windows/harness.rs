@@ -141,12 +141,3 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
-
-/// Returns the number of threads that the running test and its workers have begun. These have the
-/// name of the calling thread. The test runner may begin the thread of another test at any time.
-pub fn threads_of_the_test() -> usize {
-    let name = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let own = name("/proc/thread-self/comm");
-    let all = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    all.filter(|thread| name(&format!("{}/comm", thread.path().display())) == own).count()
-}

@@ -10,7 +10,7 @@ use ums::windows::{
     self, CompletionList, Current, Reason, SchedulerAction, ThreadKind, TimedOut, WorkerContext,
 };
 
-use crate::harness::{Heard, Rounds, alone, eventually, threads_of_the_test};
+use crate::harness::{Heard, Rounds, alone, eventually};
 
 #[test]
 fn a_new_worker_is_on_the_list_and_does_not_run_until_it_is_executed() {
@@ -268,6 +268,15 @@ fn thread_locals_and_their_destructors_are_the_workers_own() {
         assert_eq!(dropped.load(Ordering::SeqCst), 4);
         assert_eq!(heard.iter().filter(|h| matches!(h, Heard::Yield(_, 99))).count(), 4);
     });
+}
+
+/// Returns the number of threads that the running test and its workers have begun. These have the
+/// name of the calling thread. The test runner may begin the thread of another test at any time.
+pub fn threads_of_the_test() -> usize {
+    let name = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let own = name("/proc/thread-self/comm");
+    let all = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    all.filter(|thread| name(&format!("{}/comm", thread.path().display())) == own).count()
 }
 
 #[test]

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use ums::windows::{self, CompletionList, ExecuteError, Reason, SchedulerAction, WorkerContext};
 
-use crate::harness::{Heard, Rounds, alone, threads_of_the_test};
+use crate::harness::{Heard, Rounds, alone};
+use crate::semantics::threads_of_the_test;
 use crate::signals::blocked_signals;
 
 /// Returns whether this system supports such workers. If it does not, the other tests of this
