@@ -31,6 +31,7 @@
 //! A future of `block_on` keeps the stack of its caller while it is pending. [`spawn_future`]
 //! starts a task that has no stack while its future is pending.
 
+mod sleep;
 mod spawn;
 
 use std::future::IntoFuture;
@@ -49,6 +50,7 @@ use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{Arm, Outcome, Source, Ticket, What};
 
+pub use sleep::{Sleep, sleep, sleep_until};
 pub use spawn::{FutureTask, spawn_future};
 
 /// Waits for a future's output.

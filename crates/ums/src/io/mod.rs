@@ -18,6 +18,7 @@
 
 mod readiness;
 mod request;
+mod watch;
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -42,6 +43,7 @@ pub(crate) use crate::os::op::RECEIVE_MAX;
 pub(crate) use readiness::Readiness;
 pub(crate) use request::submit_receive;
 pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
+pub use watch::Watch;
 
 /// Does one operation, waits for its completion, and returns the system call's result.
 ///

@@ -162,6 +162,31 @@ macro_rules! stream_type {
                 self.socket.receive(buf, libc::MSG_PEEK)
             }
 
+            /// Reads what has arrived, without waiting. Timeouts, the deadline and cancellation do
+            /// not concern it.
+            ///
+            /// # Errors
+            /// `WouldBlock` if nothing has arrived; the system's error.
+            pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+                if buf.is_empty() { Ok(0) } else { self.socket.receive_now(buf) }
+            }
+
+            /// Writes as much as there is room for, without waiting, in the same way.
+            ///
+            /// # Errors
+            /// `WouldBlock` if there is no room; the system's error.
+            pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+                self.socket.send_now(buf)
+            }
+
+            /// Like `try_write`, from several buffers.
+            ///
+            /// # Errors
+            /// As `try_write`.
+            pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.socket.send_now_vectored(bufs)
+            }
+
             /// Shuts down one direction or both, for all clones. Calls that wait in other tasks end
             /// at once: a read in a direction that has been shut down, at this end or at the peer,
             /// returns the end of the stream, and a write in a direction that was shut down at this

@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use rustix::net::SocketAddrAny;
 
 use crate::current::{begin, checkpoint, limit, park, yield_if_due};
-use crate::io::{Readiness, accept, accept_now, decode, send_bytes, wait_for, wait_writable};
+use crate::io::{
+    Readiness, accept, accept_now, decode, send_bytes, send_now, wait_for, wait_writable,
+};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::{LiveOp, Side};
 use crate::os::linux::call::{Tried, try_now};
@@ -167,6 +169,27 @@ impl<S: AsRawFd> Socket<S> {
         };
         self.filled.store(matches!(result, Ok(count) if count == room), Ordering::Relaxed);
         result
+    }
+
+    /// `recv(2)` of what has arrived.
+    pub fn receive_now(&self, buf: &mut [u8]) -> io::Result<usize> {
+        yield_if_due();
+        match try_now(&mut LiveOp::recv(self.fd(), buf, 0)) {
+            Tried::Finished(result) => decode(result),
+            Tried::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// `send(2)` on a stream, of as much as there is room for.
+    pub fn send_now(&self, buf: &[u8]) -> io::Result<usize> {
+        yield_if_due();
+        send_now(LiveOp::send(self.fd(), buf, 0))
+    }
+
+    /// `sendmsg(2)` on a stream, of as much as there is room for.
+    pub fn send_now_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        yield_if_due();
+        send_now(LiveOp::send_msg(self.fd(), &mut Message::from(bufs), 0))
     }
 
     fn try_again(&self, op: &mut LiveOp<'_>) -> io::Result<Option<io::Result<usize>>> {

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use fiber::{Fiber, StackPool, Suspender};
+use slab::Slab;
 
 use super::blocks::Detection;
 use super::kinds::{Hosting, Own, Switching};
@@ -163,6 +164,8 @@ pub(crate) enum Timed {
     /// An I/O request. Its cancellation is asked for, and its completion is still awaited (rule 10
     /// of ARCHITECTURE.md).
     Io(u64),
+    /// A routine: its place in `timed_routines`.
+    Call(u32),
 }
 
 /// The part of a scheduler that only the baton's holder touches.
@@ -197,8 +200,9 @@ pub(crate) struct Core {
     pub done: Vec<Done>,
     /// Routines of completed requests, to be run while the lists are not borrowed.
     pub routines: VecDeque<(CompletionRoutine, IoResult)>,
-    /// The time before which no worker is created, because the last attempt has failed; 0
-    /// otherwise.
+    /// Routines that timers will call.
+    pub timed_routines: Slab<CompletionRoutine>,
+    /// No worker is created before this time, because the last attempt has failed; or 0.
     pub create_again: u64,
     /// Measurements that are made while there are at least as many workers as the soft limit.
     pub standstill: Standstill,
@@ -207,8 +211,7 @@ pub(crate) struct Core {
     pub preemptive: usize,
     /// Preemptive places that have been granted to workers which have not run since.
     pub preemptive_granted: usize,
-    /// Until when the idle loop stays awake for the next request of a user that holds a lock; 0 if
-    /// it does not wait for such a request.
+    /// Until when the idle loop stays awake for the next request of a user that holds a lock, or 0.
     pub holder_due: u64,
     /// The request that the current worker is about to wait for, taken from the work queue.
     pub awaited: Option<WorkRequest>,
@@ -318,6 +321,7 @@ impl Core {
             stacks: None,
             done: Vec::new(),
             routines: VecDeque::new(),
+            timed_routines: Slab::new(),
             create_again: 0,
             standstill: Standstill::default(),
             quantum_began: 0,

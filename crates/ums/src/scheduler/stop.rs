@@ -20,6 +20,8 @@ impl Scheduler {
     /// idle and no request waits.
     pub(super) fn take_down(&self) {
         self.watch_no_more();
+        self.with(|core| core.call_all_now());
+        self.look();
         self.end_all_io();
         // They are unmapped soon.
         self.with(|core| core.stacks.as_mut().map(fiber::StackPool::keep_all_warm));

@@ -6,6 +6,7 @@ use crate::os::clock;
 use crate::os::limits;
 use crate::os::planted::{self, Bug};
 use crate::record::counters::set;
+use crate::scheduler::lists::io_list::CompletionRoutine;
 use crate::scheduler::lists::timer_list::TimerId;
 use crate::wait::Outcome;
 
@@ -39,8 +40,32 @@ impl Core {
         self.timers.insert(deadline, timed)
     }
 
+    /// Sets a timer that calls a routine, as the completion of an I/O request does. The routine's
+    /// argument has no meaning. If the scheduler ends before the deadline, the routine is called
+    /// then.
+    pub(crate) fn call_at(&mut self, deadline: u64, routine: CompletionRoutine) -> TimerId {
+        let at = self.timed_routines.insert(routine);
+        self.set_timer(deadline, Timed::Call(at as u32))
+    }
+
+    /// Takes a timer of [`call_at`](Core::call_at) off the list, if it has not expired. The caller
+    /// drops its routine, after the borrow of the lists.
+    pub(crate) fn do_not_call(&mut self, timer: TimerId) -> Option<CompletionRoutine> {
+        match self.timers.cancel(timer)? {
+            Timed::Call(at) => Some(self.timed_routines.remove(at as usize)),
+            Timed::Wait(_) | Timed::Io(_) => unreachable!("the timer was set to call a routine"),
+        }
+    }
+
+    /// Queues the routines of all timers, because the scheduler ends.
+    pub(super) fn call_all_now(&mut self) {
+        for routine in self.timed_routines.drain() {
+            self.routines.push_back((routine, 0));
+        }
+    }
+
     /// Takes expired timers off the list. Workers whose wait has timed out become runnable; I/O
-    /// requests are cancelled.
+    /// requests are cancelled; routines are queued, to be run when the lists are not borrowed.
     pub(super) fn expire(&mut self, scheduler: &Scheduler) {
         if self.timers.is_empty() {
             return;
@@ -61,6 +86,11 @@ impl Core {
                     }
                 }
                 Timed::Io(token) => self.cancel_io(token),
+                Timed::Call(at) => {
+                    if let Some(routine) = self.timed_routines.try_remove(at as usize) {
+                        self.routines.push_back((routine, 0));
+                    }
+                }
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The turn: the scheduler's work between two workers. The worker that yields, waits or ends its
 //! request does it, on its own stack.
 //!
-//! A turn handles, in this order, completed I/O and its completion routines, expired timers, and
-//! the inbox. Then it chooses between the runnable list and the work queue
+//! A turn handles, in this order, completed I/O and its completion routines, expired timers, the
+//! inbox, and the routines of timers. Then it chooses between the runnable list and the work queue
 //! (scheduler/lists/fairness). It returns how the caller leaves its stack, and does not switch
 //! stacks itself. If nothing has happened, a turn costs a few loads and no system call.
 
@@ -85,10 +85,14 @@ impl Scheduler {
         if routines {
             self.run_routines();
         }
-        self.with(|core| {
+        let routines = self.with(|core| {
             core.expire(self);
             core.take_inbox(self);
+            !core.routines.is_empty()
         });
+        if routines {
+            self.run_routines();
+        }
     }
 
     /// Returns whether `look` would find nothing. Costs only loads, and a reading of the

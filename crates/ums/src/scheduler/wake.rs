@@ -7,6 +7,7 @@ use super::{Core, Scheduler, here};
 use crate::os::clock;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{Cancelled, RequestId, cancel_waiter};
 use crate::wait::{Claimed, Inbox, Letter, Waiter};
@@ -109,6 +110,8 @@ impl Core {
             match letter {
                 Letter::CancelIo(token) => self.cancel_io(token),
                 Letter::CancelRequest { worker, request } => self.cancel_request(worker, request),
+                // What the routine refers to was taken out of it before the letter was sent.
+                Letter::DoNotCall(timer) => drop(self.do_not_call(TimerId::from_bits(timer))),
                 Letter::LookAgain => {}
             }
         }

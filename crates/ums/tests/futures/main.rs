@@ -5,6 +5,7 @@
 mod awaited;
 #[path = "../common/mod.rs"]
 mod common;
+mod ready;
 mod spawned;
 
 use std::cell::Cell;

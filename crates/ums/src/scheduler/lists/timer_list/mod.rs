@@ -64,6 +64,18 @@ pub struct TimerId {
     generation: u32,
 }
 
+impl TimerId {
+    /// Returns the id as a number, for a message.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// Returns the id with this number.
+    pub fn from_bits(bits: u64) -> TimerId {
+        TimerId { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Entry<T> {
     deadline: u64,
