@@ -1,0 +1,120 @@
+//! A runtime of tokio beside the schedulers, for futures that need one.
+//!
+//! ```text
+//!   worker --block_on(future)--> tokio's thread polls it
+//!      parks                        |
+//!      <------- the output ---------+
+//! ```
+
+use std::future::Future;
+use std::io;
+use std::panic::resume_unwind;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use ums::WaitError;
+use ums::future::block_on;
+
+/// A runtime of tokio with a thread of its own. It runs futures that create tokio's sockets and
+/// timers, such as those of reqwest and sqlx, while the worker that waits for them is parked.
+///
+/// The future runs on tokio's thread, so it must be `Send`, and nothing of tokio's context comes to
+/// the worker. Dropping the runtime ends its futures, without waiting for them.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let tokio = ums_compat::Tokio::new()?;
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let slept = node.run(move || {
+///     tokio.block_on(async {
+///         tokio::time::sleep(Duration::from_millis(1)).await; // needs tokio's runtime
+///         "slept"
+///     })
+/// });
+/// assert_eq!(slept, Ok("slept"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Tokio {
+    /// `None` while it is being dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Tokio {
+    /// Starts the runtime.
+    ///
+    /// # Errors
+    /// The system's error, if there is no thread or descriptor for it.
+    pub fn new() -> io::Result<Tokio> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        Ok(Tokio { runtime: Some(runtime) })
+    }
+
+    /// Returns the runtime's handle, to spawn tasks that nothing waits for.
+    pub fn handle(&self) -> &Handle {
+        self.runtime.as_ref().expect("it is there until it is dropped").handle()
+    }
+
+    /// Runs a future on the runtime and waits for its output. If the wait fails, the future is
+    /// dropped, at an `await`.
+    ///
+    /// # Errors
+    /// [`BesideError::Wait`] if the work request was cancelled or a time limit has passed;
+    /// [`BesideError::Ended`] if the runtime was dropped meanwhile.
+    ///
+    /// # Panics
+    /// Passes on a panic of the future.
+    pub fn block_on<F>(&self, future: F) -> Result<F::Output, BesideError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let task = self.handle().spawn(future);
+        let ends = Ends(task.abort_handle());
+        let ended = block_on(task).map_err(BesideError::Wait)?;
+        drop(ends);
+        match ended {
+            Ok(output) => Ok(output),
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            Err(_) => Err(BesideError::Ended),
+        }
+    }
+}
+
+impl Drop for Tokio {
+    fn drop(&mut self) {
+        // Waiting for its thread would block the scheduler.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// Ends a task of tokio when it is dropped, unless the task has ended.
+struct Ends(tokio::task::AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Why [`Tokio::block_on`] returned no output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BesideError {
+    /// The caller's wait failed.
+    Wait(WaitError),
+    /// The runtime was dropped.
+    Ended,
+}
+
+impl std::fmt::Display for BesideError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BesideError::Wait(error) => error.fmt(f),
+            BesideError::Ended => {
+                f.write_str("tokio's runtime was dropped before the future ended")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BesideError {}

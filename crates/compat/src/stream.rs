@@ -1,0 +1,217 @@
+//! Streams of `ums::net` with the I/O traits of hyper and of tokio.
+//!
+//! ```text
+//!   poll_read:   try_read -> bytes
+//!                   | WouldBlock
+//!                   +-> poll_readable -> Pending: the waker is called when there is input
+//! ```
+//!
+//! A read that did not fill its buffer has emptied the socket, so the next one does not try first.
+//! It watches the socket, which says at once if more has arrived. So an exchange of short messages
+//! costs one receive and one send for each.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use ums::io::Watch;
+use ums::net::{TcpStream, UnixStream};
+
+/// A socket of `ums::net` that [`Stream`] makes asynchronous.
+pub trait Socket: AsFd + private::Sealed {
+    /// Reads what has arrived.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing has arrived; the system's error.
+    fn try_read(&self, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes as much as there is room for.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room; the system's error.
+    fn try_write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Ends one direction.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn shutdown(&self, how: Shutdown) -> io::Result<()>;
+}
+
+mod private {
+    pub trait Sealed {}
+}
+
+macro_rules! socket {
+    ($name:ident) => {
+        impl private::Sealed for $name {}
+
+        impl Socket for $name {
+            fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.try_read(buf)
+            }
+
+            fn try_write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                match bufs {
+                    [one] => self.try_write(one),
+                    several => self.try_write_vectored(several),
+                }
+            }
+
+            fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+                self.shutdown(how)
+            }
+        }
+    };
+}
+
+socket!(TcpStream);
+socket!(UnixStream);
+
+/// A socket with `hyper::rt::Read` and `Write`, and with tokio's `AsyncRead` and `AsyncWrite`. It
+/// must be polled on a worker: elsewhere a read or write that would wait fails with `Unsupported`.
+/// The timeouts and the deadline of the socket do not concern it.
+#[derive(Debug)]
+pub struct Stream<S = TcpStream> {
+    watch: Watch<S>,
+    /// Whether to try a read before the socket is watched.
+    may_have_input: bool,
+}
+
+impl<S: Socket> Stream<S> {
+    /// Makes a stream of this socket.
+    pub fn new(socket: S) -> Stream<S> {
+        // A peer that connects sends something first, in most protocols.
+        Stream { watch: Watch::new(socket), may_have_input: true }
+    }
+
+    /// Returns the socket.
+    pub fn get_ref(&self) -> &S {
+        self.watch.get_ref()
+    }
+
+    /// Returns the socket, for blocking code. Nothing that has arrived is lost: the stream reads
+    /// nothing ahead.
+    pub fn into_inner(self) -> S {
+        self.watch.into_inner()
+    }
+
+    /// Reads into the buffer when there is input.
+    fn poll_in(&mut self, context: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_input(context))?;
+            let result = self.get_ref().try_read(buf);
+            self.may_have_input = matches!(result, Ok(n) if n == buf.len());
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.may_have_input {
+            ready!(self.watch.poll_readable(context))?;
+            self.may_have_input = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_out(&self, context: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        loop {
+            match self.get_ref().try_write(bufs) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.watch.poll_writable(context))?;
+                }
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    fn end_output(&self) -> Poll<io::Result<()>> {
+        match self.get_ref().shutdown(Shutdown::Write) {
+            // The peer has ended the connection already.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            result => Poll::Ready(result),
+        }
+    }
+}
+
+impl<S: Socket> From<S> for Stream<S> {
+    fn from(socket: S) -> Stream<S> {
+        Stream::new(socket)
+    }
+}
+
+/// The most bytes that one read of hyper takes. They are on the caller's stack for a moment,
+/// because only unsafe code can write into hyper's buffer directly.
+const READ_MAX: usize = 8 << 10;
+
+impl<S: Socket + Unpin> hyper::rt::Read for Stream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut buf: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let stream = self.get_mut();
+        ready!(stream.poll_input(context))?;
+        let mut bytes = [0; READ_MAX];
+        let room = buf.remaining().min(READ_MAX);
+        let n = ready!(stream.poll_in(context, &mut bytes[..room]))?;
+        buf.put_slice(&bytes[..n]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Socket + Unpin> tokio::io::AsyncRead for Stream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let n = ready!(self.get_mut().poll_in(context, buf.initialize_unfilled()))?;
+        buf.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Implements a trait for output. The traits of hyper and of tokio have the same methods.
+macro_rules! output {
+    ($write:path) => {
+        impl<S: Socket + Unpin> $write for Stream<S> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.poll_out(context, &[IoSlice::new(buf)])
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                bufs: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.poll_out(context, bufs)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            /// Does nothing: what was written is the system's.
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.end_output()
+            }
+        }
+    };
+}
+
+output!(hyper::rt::Write);
+output!(tokio::io::AsyncWrite);
