@@ -40,15 +40,18 @@ use crate::wait::Letter;
 /// # Ok::<(), ums::BuildError>(())
 /// ```
 pub fn sleep(time: Duration) -> Sleep {
-    Sleep { deadline: clock::after(time), timer: None }
+    Sleep { deadline: clock::after(time), known: None, timer: None }
 }
 
 /// Returns a future that is ready when this moment has come.
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    sleep(deadline.saturating_duration_since(Instant::now()))
+    let mut sleep = sleep(Duration::ZERO);
+    sleep.reset(deadline);
+    sleep
 }
 
-/// The future of [`sleep`]. Dropping it takes its timer away.
+/// The future of [`sleep`]. When it is dropped, its timer is removed, on another scheduler a little
+/// later. If the timer's scheduler ends first, the waker is called then.
 ///
 /// # Panics
 /// The poll panics on a plain thread and in preemptive code, unless the time is over.
@@ -56,13 +59,20 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 pub struct Sleep {
     /// In nanoseconds of the clock.
     deadline: u64,
+    /// A moment, and what the clock showed then.
+    known: Option<(Instant, u64)>,
     timer: Option<Timer>,
 }
 
 impl Sleep {
     /// Changes the moment at which the future is ready. Poll it again after that.
     pub fn reset(&mut self, deadline: Instant) {
-        self.deadline = clock::after(deadline.saturating_duration_since(Instant::now()));
+        let (then, clock) = *self.known.get_or_insert_with(|| (Instant::now(), clock::now()));
+        let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.deadline = match deadline.checked_duration_since(then) {
+            Some(later) => clock.saturating_add(ns(later)),
+            None => clock.saturating_sub(ns(then.saturating_duration_since(deadline))),
+        };
     }
 
     /// Returns whether the time is over.
@@ -75,17 +85,16 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let (deadline, waker) = (self.deadline, context.waker());
+        if self.timer.as_ref().is_some_and(|timer| timer.wakes(deadline, waker)) {
+            return Poll::Pending; // without a look at the clock
+        }
+        // It has expired, or would be too late.
+        self.timer = None;
         if self.is_elapsed() {
-            self.timer = None;
             return Poll::Ready(());
         }
-        let deadline = self.deadline;
-        let kept = self.timer.as_ref().is_some_and(|timer| timer.wakes(deadline, context.waker()));
-        if !kept {
-            // The timer before is taken away first.
-            self.timer = None;
-            self.timer = Some(Timer::set(deadline, context.waker()));
-        }
+        self.timer = Some(Timer::set(deadline, waker));
         Poll::Pending
     }
 }
@@ -107,14 +116,15 @@ struct Timer {
 
 impl Timer {
     fn set(expires: u64, waker: &Waker) -> Timer {
-        let here = here().expect("a timer of a future is set on a worker: use Node::run");
+        // Before the scheduler is borrowed, because the code of a waker is the application's.
         let waker = Arc::new(ShortLock::new(Some(waker.clone())));
         let expired = Arc::clone(&waker);
-        let routine = move |_| {
+        let routine = Box::new(move |_| {
             let waker = expired.lock().take();
             waker.into_iter().for_each(Waker::wake);
-        };
-        let id = here.with(|core| core.call_at(expires, Box::new(routine)));
+        });
+        let here = here().expect("a timer of a future is set on a worker: use Node::run");
+        let id = here.with(|core| core.call_at(expires, routine));
         Timer { scheduler: Arc::downgrade(&here.arc()), id, expires, waker }
     }
 

@@ -7,6 +7,8 @@
 //!    └──────── Complete ◀───────┴─────────────────────────┘ or the waker is called
 //! ```
 //!
+//! A future submits a poll, too, and leaves its waker: see [`Readiness::poll`].
+//!
 //! A select looks at the descriptor first, so a poll is submitted only before a wait. A poll has no
 //! buffer, so its completion may come when the select has ended; it then finds no ticket. The poll
 //! stays on the I/O list while the select tries its arms again, and is cancelled when the arm is
@@ -17,7 +19,8 @@ use std::io;
 use std::mem;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::task::{self, Context, Waker};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use super::request::Pending;
 use super::{decode, submit};
@@ -34,11 +37,14 @@ use crate::wait::{Outcome, Source, Ticket};
 pub(crate) struct Readiness {
     fd: RawFd,
     side: Side,
-    poll: Arc<ShortLock<Poll>>,
-    pending: Lock<Option<Pending>>,
+    stage: Arc<ShortLock<Stage>>,
+    /// How many polls have been submitted. Changed under the lock of `stage`.
+    rounds: AtomicU64,
+    /// The last poll that was submitted, and its number.
+    pending: Lock<(u64, Option<Pending>)>,
 }
 
-enum Poll {
+enum Stage {
     Idle,
     /// The caller cannot wait here, because it is no worker, or preemptive.
     Refused,
@@ -52,13 +58,13 @@ enum Poll {
 impl Readiness {
     /// Readiness of this descriptor, which a socket keeps open.
     pub(crate) fn new(fd: RawFd, side: Side) -> Readiness {
-        let poll = Arc::new(ShortLock::new(Poll::Idle));
-        Readiness { fd, side, poll, pending: Lock::new(None) }
+        let stage = Arc::new(ShortLock::new(Stage::Idle));
+        Readiness { fd, side, stage, rounds: AtomicU64::new(0), pending: Lock::new((0, None)) }
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Poll) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Stage) -> R) -> R {
         let _settled = before_short_lock();
-        change(&mut self.poll.lock())
+        change(&mut self.stage.lock())
     }
 
     /// Returns whether the descriptor has become ready since a poll was submitted. If not, submits
@@ -66,59 +72,79 @@ impl Readiness {
     /// waker of the last one is kept.
     ///
     /// # Errors
-    /// `Unsupported` if the caller is no worker on its scheduler; the system's error.
-    pub(crate) fn poll(&self, context: &mut Context<'_>) -> task::Poll<io::Result<()>> {
+    /// `Unsupported` if the caller would have to wait and is no worker on its scheduler; the
+    /// system's error.
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mine = context.waker();
         let is_known =
-            |poll: &mut Poll| matches!(poll, Poll::Awaited(waker) if waker.will_wake(mine));
+            |stage: &mut Stage| matches!(stage, Stage::Awaited(waker) if waker.will_wake(mine));
         if self.change(is_known) {
-            return task::Poll::Pending;
-        }
-        if here().is_none() {
-            return task::Poll::Ready(Err(refused()));
+            return Poll::Pending;
         }
         // The code of a waker is the application's, and is not called under the lock.
         let mut waker = Some(mine.clone());
-        if self.change(Poll::begin) {
-            self.submit();
-        }
-        let before = self.change(|poll| {
-            let next = match poll {
-                Poll::Complete(_) => Poll::Idle,
-                _ => waker.take().map_or(Poll::Idle, Poll::Awaited),
-            };
-            mem::replace(poll, next)
-        });
-        match before {
-            Poll::Complete(result) => task::Poll::Ready(decode(result).map(drop)),
-            _ => task::Poll::Pending,
+        loop {
+            let before = self.change(|stage| {
+                let next = match stage {
+                    Stage::Idle | Stage::Refused | Stage::Complete(_) => Stage::Idle,
+                    Stage::Submitted | Stage::Waiting(_) | Stage::Awaited(_) => {
+                        waker.take().map_or(Stage::Submitted, Stage::Awaited)
+                    }
+                };
+                mem::replace(stage, next)
+            });
+            match before {
+                Stage::Complete(result) => return Poll::Ready(decode(result).map(drop)),
+                Stage::Submitted | Stage::Waiting(_) | Stage::Awaited(_) => return Poll::Pending,
+                Stage::Idle | Stage::Refused if here().is_none() => {
+                    return Poll::Ready(self.look().unwrap_or_else(|| Err(refused())));
+                }
+                // Between this and the next look, the poll may complete, and another caller may
+                // take its result.
+                Stage::Idle | Stage::Refused => self.submit(),
+            }
         }
     }
 
-    /// Submits a poll. The state says so already.
+    /// Returns the descriptor's state now: `None` if it is not ready.
+    fn look(&self) -> Option<io::Result<()>> {
+        match try_now(&mut LiveOp::poll(self.fd, self.side)) {
+            Tried::Finished(result) => Some(decode(result).map(drop)),
+            Tried::WouldBlock => None,
+        }
+    }
+
+    /// Submits a poll, if none is under way.
     fn submit(&self) {
-        let poll = Arc::clone(&self.poll);
+        let begins = self
+            .change(|stage| stage.begin().then(|| self.rounds.fetch_add(1, Ordering::Relaxed) + 1));
+        let Some(round) = begins else { return };
+        let stage = Arc::clone(&self.stage);
         let complete = move |result| {
-            let before = mem::replace(&mut *poll.lock(), Poll::Complete(result));
+            let before = mem::replace(&mut *stage.lock(), Stage::Complete(result));
             match before {
-                Poll::Waiting(ticket) => {
+                Stage::Waiting(ticket) => {
                     ticket.claim(Outcome::Granted).into_iter().for_each(ready);
                 }
-                Poll::Awaited(waker) => waker.wake(),
-                Poll::Idle | Poll::Refused | Poll::Submitted | Poll::Complete(_) => (),
+                Stage::Awaited(waker) => waker.wake(),
+                Stage::Idle | Stage::Refused | Stage::Submitted | Stage::Complete(_) => (),
             }
         };
         let token = submit(LiveOp::poll(self.fd, self.side), Box::new(complete));
-        *self.pending.lock() = Some(Pending::of(token));
+        let mut pending = self.pending.lock();
+        // Of two callers, the one that submitted first may come here last.
+        if pending.0 < round {
+            *pending = (round, Some(Pending::of(token)));
+        }
     }
 }
 
-impl Poll {
+impl Stage {
     /// Changes the state from idle to submitted. Returns whether it was idle.
     fn begin(&mut self) -> bool {
-        let idle = matches!(self, Poll::Idle);
+        let idle = matches!(self, Stage::Idle);
         if idle {
-            *self = Poll::Submitted;
+            *self = Stage::Submitted;
         }
         idle
     }
@@ -131,11 +157,11 @@ fn refused() -> io::Error {
 
 impl Drop for Readiness {
     fn drop(&mut self) {
-        let under_way = match self.change(|poll| mem::replace(poll, Poll::Idle)) {
-            Poll::Submitted | Poll::Waiting(_) | Poll::Awaited(_) => true,
-            Poll::Idle | Poll::Refused | Poll::Complete(_) => false,
+        let under_way = match self.change(|stage| mem::replace(stage, Stage::Idle)) {
+            Stage::Submitted | Stage::Waiting(_) | Stage::Awaited(_) => true,
+            Stage::Idle | Stage::Refused | Stage::Complete(_) => false,
         };
-        if under_way && let Some(pending) = self.pending.lock().take() {
+        if under_way && let Some(pending) = self.pending.lock().1.take() {
             pending.cancel();
         }
     }
@@ -145,47 +171,41 @@ impl Source<io::Result<()>> for Readiness {
     /// The error is `Unsupported` if the caller would have had to wait, and cannot; or the error of
     /// a poll.
     fn try_now(&mut self) -> Option<io::Result<()>> {
-        let completed = self.change(|poll| match poll {
-            Poll::Refused | Poll::Complete(_) => mem::replace(poll, Poll::Idle),
-            Poll::Idle | Poll::Submitted | Poll::Waiting(_) | Poll::Awaited(_) => Poll::Idle,
+        let completed = self.change(|stage| match stage {
+            Stage::Refused | Stage::Complete(_) => mem::replace(stage, Stage::Idle),
+            Stage::Idle | Stage::Submitted | Stage::Waiting(_) | Stage::Awaited(_) => Stage::Idle,
         });
         match completed {
-            Poll::Refused => return Some(Err(refused())),
-            Poll::Complete(result) if result < 0 => return Some(decode(result).map(drop)),
+            Stage::Refused => return Some(Err(refused())),
+            Stage::Complete(result) if result < 0 => return Some(decode(result).map(drop)),
             // In a simulated world only a completion says that the descriptor is ready.
-            Poll::Complete(_) if !sockets::are_tried_first() => return Some(Ok(())),
+            Stage::Complete(_) if !sockets::are_tried_first() => return Some(Ok(())),
             _ if !sockets::are_tried_first() => return None,
             // It may have been ready when the poll completed, and have been emptied since.
             _ => {}
         }
-        match try_now(&mut LiveOp::poll(self.fd, self.side)) {
-            Tried::Finished(result) => Some(decode(result).map(drop)),
-            Tried::WouldBlock => None,
-        }
+        self.look()
     }
 
     /// Submits a poll, if none is under way.
     fn about_to_wait(&self) {
-        let is_worker = here().is_some();
-        let begins = self.change(|poll| {
-            let begins = poll.begin();
-            if begins && !is_worker {
-                *poll = Poll::Refused;
-            }
-            begins && is_worker
-        });
-        if begins {
-            self.submit();
+        if here().is_some() {
+            return self.submit();
         }
+        self.change(|stage| {
+            if stage.begin() {
+                *stage = Stage::Refused;
+            }
+        });
     }
 
     /// Gives the ticket to the poll. Returns false if no poll is under way.
     fn queue(&self, ticket: Ticket) -> bool {
         // The poll has completed, or completes after this and finds the ticket.
-        self.change(|poll| {
-            let waits = matches!(poll, Poll::Submitted);
+        self.change(|stage| {
+            let waits = matches!(stage, Stage::Submitted);
             if waits {
-                *poll = Poll::Waiting(ticket);
+                *stage = Stage::Waiting(ticket);
             }
             waits
         })
@@ -193,9 +213,9 @@ impl Source<io::Result<()>> for Readiness {
 
     /// Takes the ticket back, if it is still there.
     fn unqueue(&self, _: Ticket, _: bool) {
-        self.change(|poll| {
-            if let Poll::Waiting(_) = poll {
-                *poll = Poll::Submitted;
+        self.change(|stage| {
+            if let Stage::Waiting(_) = stage {
+                *stage = Stage::Submitted;
             }
         });
     }

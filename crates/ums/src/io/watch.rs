@@ -84,8 +84,8 @@ impl<T: AsFd> Watch<T> {
     }
 
     /// Returns the arm of a [`Select`](crate::sync::Select) that waits until a read would find
-    /// input, the end, or an error. It is for workers, as that of a
-    /// [`TcpStream`](crate::net::TcpStream::readable).
+    /// input, the end, or an error. Only a worker can wait for it, as for
+    /// [`TcpStream::readable`](crate::net::TcpStream::readable).
     pub fn readable(&self) -> Arm<'_, io::Result<()>> {
         Arm::new(Readiness::new(self.fd(), Side::In))
     }
@@ -100,9 +100,12 @@ impl<T: AsFd> Watch<T> {
     /// `WouldBlock`. If it returns `Ready`, read again. If it returns `Pending`, the waker of the
     /// last call is called when there is input, the end, or an error.
     ///
+    /// If the watch is then dropped elsewhere than on the scheduler of that call, the system may
+    /// keep a socket open until that scheduler next looks at its I/O.
+    ///
     /// # Errors
-    /// `Unsupported` on a plain thread and in preemptive code; the system's error, also if the
-    /// scheduler ends.
+    /// `Unsupported` if it would have to wait on a plain thread or in preemptive code; the system's
+    /// error, also if the scheduler ends.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.input.poll(context)
     }

@@ -162,8 +162,8 @@ macro_rules! stream_type {
                 self.socket.receive(buf, libc::MSG_PEEK)
             }
 
-            /// Reads what has arrived, without waiting. Timeouts, the deadline and cancellation do
-            /// not concern it.
+            /// Reads what has arrived. The call neither waits nor lets other workers run. Timeouts,
+            /// the deadline and cancellation do not concern it.
             ///
             /// # Errors
             /// `WouldBlock` if nothing has arrived; the system's error.
@@ -171,7 +171,8 @@ macro_rules! stream_type {
                 if buf.is_empty() { Ok(0) } else { self.socket.receive_now(buf) }
             }
 
-            /// Writes as much as there is room for, without waiting, in the same way.
+            /// Writes as much as there is room for. The call neither waits nor lets other workers
+            /// run. Timeouts, the deadline and cancellation do not concern it.
             ///
             /// # Errors
             /// `WouldBlock` if there is no room; the system's error.

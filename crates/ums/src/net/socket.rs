@@ -19,9 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::net::SocketAddrAny;
 
 use crate::current::{begin, checkpoint, limit, park, yield_if_due};
-use crate::io::{
-    Readiness, accept, accept_now, decode, send_bytes, send_now, wait_for, wait_writable,
-};
+use crate::io::{Readiness, accept, accept_now, decode, send_bytes, wait_for, wait_writable};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::{LiveOp, Side};
 use crate::os::linux::call::{Tried, try_now};
@@ -171,25 +169,20 @@ impl<S: AsRawFd> Socket<S> {
         result
     }
 
-    /// `recv(2)` of what has arrived.
+    /// `recv(2)` of what has arrived. Neither waits nor lets others run: the caller may be the poll
+    /// of a future, which may hold what belongs to its thread.
     pub fn receive_now(&self, buf: &mut [u8]) -> io::Result<usize> {
-        yield_if_due();
-        match try_now(&mut LiveOp::recv(self.fd(), buf, 0)) {
-            Tried::Finished(result) => decode(result),
-            Tried::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
-        }
+        now(LiveOp::recv(self.fd(), buf, 0))
     }
 
-    /// `send(2)` on a stream, of as much as there is room for.
+    /// `send(2)` on a stream, of as much as there is room for, in the same way.
     pub fn send_now(&self, buf: &[u8]) -> io::Result<usize> {
-        yield_if_due();
-        send_now(LiveOp::send(self.fd(), buf, 0))
+        now(LiveOp::send(self.fd(), buf, 0))
     }
 
-    /// `sendmsg(2)` on a stream, of as much as there is room for.
+    /// `sendmsg(2)` on a stream, of as much as there is room for, in the same way.
     pub fn send_now_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        yield_if_due();
-        send_now(LiveOp::send_msg(self.fd(), &mut Message::from(bufs), 0))
+        now(LiveOp::send_msg(self.fd(), &mut Message::from(bufs), 0))
     }
 
     fn try_again(&self, op: &mut LiveOp<'_>) -> io::Result<Option<io::Result<usize>>> {
@@ -333,6 +326,14 @@ impl<S: AsRawFd> Socket<S> {
                 other => return other,
             }
         }
+    }
+}
+
+/// Makes the call, if that is possible without waiting.
+fn now(mut op: LiveOp<'_>) -> io::Result<usize> {
+    match try_now(&mut op) {
+        Tried::Finished(result) => decode(sockets::result_of(&op, result)),
+        Tried::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 

@@ -41,7 +41,7 @@ use crate::scheduler::lists::io_board::IoBoard;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoList, IoResult};
 use crate::scheduler::lists::roster::Roster;
 use crate::scheduler::lists::siblings::Siblings;
-use crate::scheduler::lists::timer_list::TimerList;
+use crate::scheduler::lists::timer_list::{TimerId, TimerList};
 use crate::scheduler::lists::worker_list::{STANDBY, State, Worker, Workers};
 use crate::scheduler::request::{SpareBlocks, WorkRequest};
 use crate::scheduler::work_queue::WorkQueue;
@@ -201,7 +201,7 @@ pub(crate) struct Core {
     /// Routines of completed requests, to be run while the lists are not borrowed.
     pub routines: VecDeque<(CompletionRoutine, IoResult)>,
     /// Routines that timers will call.
-    pub timed_routines: Slab<CompletionRoutine>,
+    pub timed_routines: Slab<(TimerId, CompletionRoutine)>,
     /// No worker is created before this time, because the last attempt has failed; or 0.
     pub create_again: u64,
     /// Measurements that are made while there are at least as many workers as the soft limit.

@@ -20,8 +20,10 @@ impl Scheduler {
     /// idle and no request waits.
     pub(super) fn take_down(&self) {
         self.watch_no_more();
-        self.with(|core| core.call_all_now());
-        self.look();
+        // A routine may set another timer.
+        while self.with(|core| core.call_all_now()) {
+            self.look();
+        }
         self.end_all_io();
         // They are unmapped soon.
         self.with(|core| core.stacks.as_mut().map(fiber::StackPool::keep_all_warm));

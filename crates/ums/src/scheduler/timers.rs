@@ -44,24 +44,29 @@ impl Core {
     /// argument has no meaning. If the scheduler ends before the deadline, the routine is called
     /// then.
     pub(crate) fn call_at(&mut self, deadline: u64, routine: CompletionRoutine) -> TimerId {
-        let at = self.timed_routines.insert(routine);
-        self.set_timer(deadline, Timed::Call(at as u32))
+        let at = self.timed_routines.vacant_key();
+        let timer = self.set_timer(deadline, Timed::Call(at as u32));
+        self.timed_routines.insert((timer, routine));
+        timer
     }
 
     /// Takes a timer of [`call_at`](Core::call_at) off the list, if it has not expired. The caller
     /// drops its routine, after the borrow of the lists.
     pub(crate) fn do_not_call(&mut self, timer: TimerId) -> Option<CompletionRoutine> {
         match self.timers.cancel(timer)? {
-            Timed::Call(at) => Some(self.timed_routines.remove(at as usize)),
+            Timed::Call(at) => Some(self.timed_routines.remove(at as usize).1),
             Timed::Wait(_) | Timed::Io(_) => unreachable!("the timer was set to call a routine"),
         }
     }
 
-    /// Queues the routines of all timers, because the scheduler ends.
-    pub(super) fn call_all_now(&mut self) {
-        for routine in self.timed_routines.drain() {
+    /// Takes all timers that call routines off the list, because the scheduler ends, and queues
+    /// their routines. Returns whether there were any.
+    pub(super) fn call_all_now(&mut self) -> bool {
+        for (timer, routine) in self.timed_routines.drain() {
+            self.timers.cancel(timer);
             self.routines.push_back((routine, 0));
         }
+        !self.routines.is_empty()
     }
 
     /// Takes expired timers off the list. Workers whose wait has timed out become runnable; I/O
@@ -87,9 +92,8 @@ impl Core {
                 }
                 Timed::Io(token) => self.cancel_io(token),
                 Timed::Call(at) => {
-                    if let Some(routine) = self.timed_routines.try_remove(at as usize) {
-                        self.routines.push_back((routine, 0));
-                    }
+                    let (_, routine) = self.timed_routines.remove(at as usize);
+                    self.routines.push_back((routine, 0));
                 }
             }
         }

@@ -3,14 +3,18 @@
 //! time.
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ums::WaitError;
-use ums::future::{FutureTask, block_on, block_on_for, spawn_future};
+use ums::future::{FutureTask, Sleep, block_on, block_on_for, sleep, spawn_future};
+use ums::io::Watch;
 use ums::lock::Lock;
+use ums::net::UnixStream;
 use ums::sim::below;
 use ums::sync::channel::{Receiver, Sender, bounded};
 use ums::task::JoinError;
@@ -155,4 +159,99 @@ fn futures_and_workers_pass_each_value_once() {
         assert_eq!(got.load(Ordering::Relaxed), sent, "each value arrives once");
         end(node);
     });
+}
+
+/// Reads what has arrived, or waits for it.
+async fn read(watch: &Watch<UnixStream>, buf: &mut [u8]) -> usize {
+    loop {
+        match watch.get_ref().try_read(buf) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                poll_fn(|context| watch.poll_readable(context)).await.unwrap();
+            }
+            result => return result.unwrap(),
+        }
+    }
+}
+
+/// Writes the numbers from 0 to `last`, one byte each, in pieces, and sleeps in between.
+async fn write_numbers(watch: Watch<UnixStream>, last: u8) {
+    let numbers: Vec<u8> = (0..=last).collect();
+    let mut left = &numbers[..];
+    while !left.is_empty() {
+        let piece = &left[..left.len().min(1 + below(4) as usize)];
+        match watch.get_ref().try_write(piece) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                poll_fn(|context| watch.poll_writable(context)).await.unwrap();
+            }
+            written => left = &left[written.unwrap()..],
+        }
+        match below(4) {
+            0 => sleep(Duration::from_micros(below(300))).await,
+            1 => drop(poll_once(&mut sleep(Duration::from_micros(below(300)))).await),
+            _ => {}
+        }
+    }
+}
+
+/// Polls a sleep once, so that it has a timer, and returns whether it was ready.
+async fn poll_once(sleep: &mut Sleep) -> bool {
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *sleep).poll(context).is_ready())).await
+}
+
+/// The futures of reads are dropped at random, while they wait, when their time is over or another
+/// future is ready. The bytes stay in the socket, and arrive once and in order. A wake-up that is
+/// lost is a standstill.
+#[test]
+fn reads_that_are_dropped_lose_no_byte_and_sleeps_leave_no_timer() {
+    const LAST: u8 = 40;
+    check("reads_that_are_dropped_lose_no_byte_and_sleeps_leave_no_timer", STALLS, || {
+        let node = node_with(2, 4);
+        let got = node.run(|| {
+            let (here, there) = UnixStream::pair().unwrap();
+            let writer = spawn_future(write_numbers(Watch::new(there), LAST));
+            let reader = ums::spawn(move || {
+                let (mut watch, mut got) = (Watch::new(here), Vec::<u8>::new());
+                let mut pause = sleep(Duration::from_micros(below(300)));
+                loop {
+                    let mut buf = [0; 3];
+                    let read = match below(3) {
+                        0 => {
+                            block_on_for(Duration::from_micros(below(200)), read(&watch, &mut buf))
+                        }
+                        1 => match block_on(first(&mut pause, read(&watch, &mut buf))) {
+                            Ok(first) => first.ok_or(WaitError::TimedOut),
+                            Err(error) => Err(error),
+                        },
+                        _ => block_on(read(&watch, &mut buf)),
+                    };
+                    match read {
+                        Ok(0) => return got,
+                        Ok(n) => got.extend_from_slice(&buf[..n]),
+                        Err(WaitError::TimedOut) => {
+                            let soon = Duration::from_micros(below(300));
+                            pause.reset(Instant::now() + soon);
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    if below(5) == 0 {
+                        watch = Watch::new(watch.into_inner());
+                    }
+                }
+            });
+            writer.join().unwrap();
+            reader.join().unwrap()
+        });
+        assert_eq!(got, (0..=LAST).collect::<Vec<_>>(), "each byte arrives once");
+        end(node);
+    });
+}
+
+/// Returns what was read, or `None` if the sleep was over first.
+async fn first(pause: &mut Sleep, read: impl Future<Output = usize>) -> Option<usize> {
+    let mut read = pin!(read);
+    poll_fn(|context| match read.as_mut().poll(context) {
+        Poll::Ready(n) => Poll::Ready(Some(n)),
+        Poll::Pending => Pin::new(&mut *pause).poll(context).map(|()| None),
+    })
+    .await
 }
