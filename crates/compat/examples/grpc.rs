@@ -73,7 +73,7 @@ fn main() -> Result<(), Error> {
 
 fn ask(uri: Uri, text: String) -> Result<String, Error> {
     let mut client = Client::builder(Executor);
-    let client: Client<_, Body> = client.http2_only(true).timer(Timer).build(Connector);
+    let client: Client<_, Body> = client.http2_only(true).timer(Timer).build(Connector::new());
     let mut client = tonic::client::Grpc::with_origin(client, uri);
     let echo = PathAndQuery::from_static(ECHO);
     let answer = ums::future::block_on(async {

@@ -54,7 +54,8 @@ fn with_a_connection(uri: &Uri) -> Result<String, Error> {
 
 fn with_a_pool(uri: &Uri) -> Result<String, Error> {
     let mut client = Client::builder(Executor);
-    let client: Client<_, Empty<Bytes>> = client.timer(Timer).pool_timer(Timer).build(Connector);
+    let client: Client<_, Empty<Bytes>> =
+        client.timer(Timer).pool_timer(Timer).build(Connector::new());
     // Two requests at once: these futures are `Send`, so each can be a task without a stack.
     let tasks = [uri, uri].map(|uri| ums::future::spawn_future(client.get(uri.clone())));
     let mut texts = Vec::new();

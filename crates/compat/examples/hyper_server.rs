@@ -7,6 +7,9 @@
 //! * `/block` sleeps for a millisecond in the system, as code does that knows nothing of `ums`.
 //! * `/echo` answers with the body of the request.
 
+// Named invariant **Contract**: `ums::watch::calls` defines it for interposed functions.
+#![allow(unsafe_code)]
+
 mod common;
 
 use std::convert::Infallible;
@@ -18,6 +21,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use ums_compat::{Stream, Timer};
+
+// Functions of the C library that block let other workers with their own context run meanwhile.
+ums::interpose!();
 
 type Body = Either<Full<Bytes>, Incoming>;
 

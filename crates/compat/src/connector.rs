@@ -11,17 +11,51 @@ use ums::net::TcpStream;
 
 use crate::Stream;
 
-/// Connects to the host of a URI, for hyper-util's client. It makes connections without TLS.
+/// Connects to the host of a URI, for hyper-util's client. What is sent is not encrypted, so it
+/// refuses other schemes than `http`, unless [`any_scheme`](Connector::any_scheme) allows them.
 ///
 /// ```
 /// use hyper_util::client::legacy::Client;
 /// use ums_compat::{Connector, Executor, Timer};
 /// type Body = String;
 /// let client: Client<Connector, Body> =
-///     Client::builder(Executor).timer(Timer).pool_timer(Timer).build(Connector);
+///     Client::builder(Executor).timer(Timer).pool_timer(Timer).build(Connector::new());
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Connector;
+pub struct Connector {
+    any_scheme: bool,
+}
+
+impl Connector {
+    /// Connects for `http` alone.
+    pub fn new() -> Connector {
+        Connector::default()
+    }
+
+    /// Connects for every scheme. The default port of `https` is 443. This is for a layer that
+    /// encrypts what it sends over these connections.
+    pub fn any_scheme(self) -> Connector {
+        Connector { any_scheme: true }
+    }
+
+    /// Returns the host and the port of a URI.
+    fn target(self, uri: &Uri) -> io::Result<(String, u16)> {
+        let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let scheme = uri.scheme_str().unwrap_or("http");
+        if scheme != "http" && !self.any_scheme {
+            let why = format!("a connection for '{scheme}' would not be encrypted: use 'http'");
+            return Err(refused(why));
+        }
+        let host = uri.host().ok_or_else(|| refused("the URI has no host".to_owned()))?;
+        let port = match (uri.port_u16(), scheme) {
+            (Some(port), _) => port,
+            (None, "http") => 80,
+            (None, "https") => 443,
+            (None, _) => return Err(refused(format!("a URI of '{scheme}' needs a port"))),
+        };
+        Ok((host.trim_matches(['[', ']']).to_owned(), port))
+    }
+}
 
 impl tower_service::Service<Uri> for Connector {
     type Response = Connected;
@@ -35,34 +69,34 @@ impl tower_service::Service<Uri> for Connector {
     /// # Panics
     /// Panics on a plain thread and in preemptive code.
     fn call(&mut self, uri: Uri) -> Connecting {
+        let target = self.target(&uri);
         // A task of its own, because the name is looked up in blocking code.
-        Connecting(ums::spawn(move || {
-            let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-            let port = match (uri.port_u16(), uri.scheme_str()) {
-                (Some(port), _) => port,
-                (None, Some("http")) => 80,
-                _ => return refused(format!("{uri}: only http: is supported without a port")),
-            };
-            match uri.host() {
-                Some(host) => TcpStream::connect((host.trim_matches(['[', ']']), port)),
-                None => refused(format!("{uri}: there is no host to connect to")),
-            }
-        }))
+        Connecting(Some(ums::spawn(move || TcpStream::connect(target?))))
     }
 }
 
-/// The future of a connection.
+/// The future of a connection. Dropping it ends the attempt.
 #[derive(Debug)]
-pub struct Connecting(ums::JoinHandle<io::Result<TcpStream>>);
+pub struct Connecting(Option<ums::JoinHandle<io::Result<TcpStream>>>);
 
 impl Future for Connecting {
     type Output = io::Result<Connected>;
 
+    /// # Panics
+    /// Panics if the connection was taken before.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let ended = ready!(Pin::new(&mut self.0).poll(context));
+        let task = self.0.as_mut().expect("the connection was taken already");
+        let ended = ready!(Pin::new(task).poll(context));
+        self.0 = None;
         let stream = ended.map_err(|error| io::Error::other(error.to_string()))??;
         stream.set_nodelay(true)?;
         Poll::Ready(Ok(Connected(Stream::new(stream))))
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|attempt| attempt.cancel());
     }
 }
 

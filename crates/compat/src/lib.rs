@@ -71,8 +71,8 @@ mod connector;
 mod runtime;
 
 #[cfg(feature = "client")]
-pub use connector::{Connected, Connector};
+pub use connector::{Connected, Connecting, Connector};
 pub use rt::{Executor, Timer};
 #[cfg(feature = "runtime")]
-pub use runtime::{BesideError, Tokio};
+pub use runtime::{Tokio, TokioError};
 pub use stream::{Socket, Stream};

@@ -20,7 +20,7 @@ where
 {
     #[track_caller]
     fn execute(&self, future: F) {
-        drop(spawn_future(future)); // it goes on
+        drop(spawn_future(future)); // the task goes on
     }
 }
 

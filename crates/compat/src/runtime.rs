@@ -17,8 +17,9 @@ use ums::future::block_on;
 /// A runtime of tokio with a thread of its own. It runs futures that create tokio's sockets and
 /// timers, such as those of reqwest and sqlx, while the worker that waits for them is parked.
 ///
-/// The future runs on tokio's thread, so it must be `Send`, and nothing of tokio's context comes to
-/// the worker. Dropping the runtime ends its futures, without waiting for them.
+/// The future runs on tokio's thread, so it must be `Send`, and it makes tokio's sockets and timers
+/// itself: nothing of tokio's context comes to the worker. Dropping the runtime ends its futures,
+/// without waiting for them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,28 +56,31 @@ impl Tokio {
         self.runtime.as_ref().expect("it is there until it is dropped").handle()
     }
 
-    /// Runs a future on the runtime and waits for its output. If the wait fails, the future is
-    /// dropped, at an `await`.
+    /// Runs a future on the runtime and waits for its output. If the wait fails, the runtime drops
+    /// the future soon after, at an `await`.
     ///
     /// # Errors
-    /// [`BesideError::Wait`] if the work request was cancelled or a time limit has passed;
-    /// [`BesideError::Ended`] if the runtime was dropped meanwhile.
+    /// [`TokioError::Wait`] if the work request was cancelled or a time limit has passed;
+    /// [`TokioError::Ended`] if the runtime was dropped meanwhile.
     ///
     /// # Panics
-    /// Passes on a panic of the future.
-    pub fn block_on<F>(&self, future: F) -> Result<F::Output, BesideError>
+    /// Passes on a panic of the future. Panics in code that runs on a runtime of tokio, whose
+    /// thread it would block: await the future there.
+    pub fn block_on<F>(&self, future: F) -> Result<F::Output, TokioError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        let outside = Handle::try_current().is_err();
+        assert!(outside, "this code runs on a runtime of tokio: await the future instead");
         let task = self.handle().spawn(future);
-        let ends = Ends(task.abort_handle());
-        let ended = block_on(task).map_err(BesideError::Wait)?;
-        drop(ends);
+        let aborts = AbortOnDrop(task.abort_handle());
+        let ended = block_on(task).map_err(TokioError::Wait)?;
+        drop(aborts);
         match ended {
             Ok(output) => Ok(output),
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            Err(_) => Err(BesideError::Ended),
+            Err(_) => Err(TokioError::Ended),
         }
     }
 }
@@ -89,9 +93,9 @@ impl Drop for Tokio {
 }
 
 /// Ends a task of tokio when it is dropped, unless the task has ended.
-struct Ends(tokio::task::AbortHandle);
+struct AbortOnDrop(tokio::task::AbortHandle);
 
-impl Drop for Ends {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -99,22 +103,20 @@ impl Drop for Ends {
 
 /// Why [`Tokio::block_on`] returned no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BesideError {
+pub enum TokioError {
     /// The caller's wait failed.
     Wait(WaitError),
     /// The runtime was dropped.
     Ended,
 }
 
-impl std::fmt::Display for BesideError {
+impl std::fmt::Display for TokioError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            BesideError::Wait(error) => error.fmt(f),
-            BesideError::Ended => {
-                f.write_str("tokio's runtime was dropped before the future ended")
-            }
+            TokioError::Wait(error) => error.fmt(f),
+            TokioError::Ended => f.write_str("tokio's runtime was dropped before the future ended"),
         }
     }
 }
 
-impl std::error::Error for BesideError {}
+impl std::error::Error for TokioError {}

@@ -6,6 +6,11 @@
 //!                   +-> poll_readable -> Pending: the waker is called when there is input
 //! ```
 //!
+//! The socket is neither waited for nor yielded from inside a poll: a caller may hold a lock of std
+//! around it, as `tokio::io::split` does. After [`IN_A_ROW`] reads and writes without a pause, a
+//! poll returns `Pending` and wakes itself, so that others run, and so that the task hears its time
+//! limit and its cancellation.
+//!
 //! A read that did not fill its buffer has emptied the socket, so the next one does not try first.
 //! It watches the socket, which says at once if more has arrived. So an exchange of short messages
 //! costs one receive and one send for each.
@@ -78,13 +83,18 @@ pub struct Stream<S = TcpStream> {
     watch: Watch<S>,
     /// Whether to try a read before the socket is watched.
     may_have_input: bool,
+    /// How many reads and writes have succeeded since a poll was last pending.
+    in_a_row: u32,
 }
+
+/// After how many reads and writes without a pause others run.
+const IN_A_ROW: u32 = 64;
 
 impl<S: Socket> Stream<S> {
     /// Makes a stream of this socket.
     pub fn new(socket: S) -> Stream<S> {
         // A peer that connects sends something first, in most protocols.
-        Stream { watch: Watch::new(socket), may_have_input: true }
+        Stream { watch: Watch::new(socket), may_have_input: true, in_a_row: 0 }
     }
 
     /// Returns the socket.
@@ -111,22 +121,60 @@ impl<S: Socket> Stream<S> {
         }
     }
 
+    /// Reads as much of the rest as there is, for hyper. An error comes again at the next read.
+    #[cold]
+    fn read_more(&mut self, buf: &mut hyper::rt::ReadBufCursor<'_>) {
+        let mut bytes = [0; LONG];
+        let room = buf.remaining().min(LONG);
+        let n = self.get_ref().try_read(&mut bytes[..room]).unwrap_or(0);
+        self.may_have_input = n == LONG;
+        buf.put_slice(&bytes[..n]);
+    }
+
+    /// Waits until a read is worth a try.
     fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_turn(context));
         if !self.may_have_input {
-            ready!(self.watch.poll_readable(context))?;
+            let ready = self.watch.poll_readable(context);
+            self.note(&ready);
+            ready!(ready)?;
             self.may_have_input = true;
         }
         Poll::Ready(Ok(()))
     }
 
-    fn poll_out(&self, context: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_out(
+        &mut self,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_turn(context));
         loop {
             match self.get_ref().try_write(bufs) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.watch.poll_writable(context))?;
+                    let ready = self.watch.poll_writable(context);
+                    self.note(&ready);
+                    ready!(ready)?;
                 }
                 result => return Poll::Ready(result),
             }
+        }
+    }
+
+    /// Lets others run, if this stream was ready many times in a row.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.in_a_row += 1;
+        if self.in_a_row <= IN_A_ROW {
+            return Poll::Ready(());
+        }
+        self.in_a_row = 0;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn note<T>(&mut self, polled: &Poll<T>) {
+        if polled.is_pending() {
+            self.in_a_row = 0;
         }
     }
 
@@ -145,9 +193,10 @@ impl<S: Socket> From<S> for Stream<S> {
     }
 }
 
-/// The most bytes that one read of hyper takes. They are on the caller's stack for a moment,
-/// because only unsafe code can write into hyper's buffer directly.
-const READ_MAX: usize = 8 << 10;
+/// What a read of hyper tries to read first, and then if there was as much. It is on the caller's
+/// stack for a moment, because only unsafe code can say how much of hyper's own buffer is filled.
+const SHORT: usize = 1 << 10;
+const LONG: usize = 8 << 10;
 
 impl<S: Socket + Unpin> hyper::rt::Read for Stream<S> {
     fn poll_read(
@@ -157,10 +206,13 @@ impl<S: Socket + Unpin> hyper::rt::Read for Stream<S> {
     ) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         ready!(stream.poll_input(context))?;
-        let mut bytes = [0; READ_MAX];
-        let room = buf.remaining().min(READ_MAX);
+        let mut bytes = [0; SHORT];
+        let room = buf.remaining().min(SHORT);
         let n = ready!(stream.poll_in(context, &mut bytes[..room]))?;
         buf.put_slice(&bytes[..n]);
+        if n == SHORT {
+            stream.read_more(&mut buf);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -171,7 +223,9 @@ impl<S: Socket + Unpin> tokio::io::AsyncRead for Stream<S> {
         context: &mut Context<'_>,
         buf: &mut tokio::io::ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let n = ready!(self.get_mut().poll_in(context, buf.initialize_unfilled()))?;
+        let stream = self.get_mut();
+        ready!(stream.poll_input(context))?;
+        let n = ready!(stream.poll_in(context, buf.initialize_unfilled()))?;
         buf.advance(n);
         Poll::Ready(Ok(()))
     }
@@ -186,7 +240,7 @@ macro_rules! output {
                 context: &mut Context<'_>,
                 buf: &[u8],
             ) -> Poll<io::Result<usize>> {
-                self.poll_out(context, &[IoSlice::new(buf)])
+                self.get_mut().poll_out(context, &[IoSlice::new(buf)])
             }
 
             fn poll_write_vectored(
@@ -194,7 +248,7 @@ macro_rules! output {
                 context: &mut Context<'_>,
                 bufs: &[IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                self.poll_out(context, bufs)
+                self.get_mut().poll_out(context, bufs)
             }
 
             fn is_write_vectored(&self) -> bool {
