@@ -6,6 +6,7 @@
 mod common;
 
 mod bounds;
+mod ending;
 mod groups;
 mod scopes;
 mod select;
