@@ -101,7 +101,9 @@ pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use once::OnceCell;
 pub use parking::{Holder, Sleeper, Wait, Woken};
 pub use raw_mutex::RawMutex;
-pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use rwlock::{
+    OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 #[doc(hidden)]
 pub use select::Happened;
 pub use select::Select;

@@ -11,9 +11,10 @@
 
 use std::time::Duration;
 
-use crate::current::{checkpoint, sleep};
+use crate::current::{checkpoint, sleep, yield_if_due};
 use crate::os::clock;
 use crate::wait::error::WaitError;
+use crate::wait::{Arm, Source, Ticket, Waitable};
 
 /// Ticks at equal distances.
 ///
@@ -65,9 +66,46 @@ impl Interval {
             // A caller that is always late would not let others run, and not hear a cancellation.
             checkpoint()?;
         }
+        Ok(self.passed())
+    }
+
+    /// Notes the tick that has come, and those that were missed.
+    fn passed(&mut self) -> u64 {
         let passed = 1 + clock::now().saturating_sub(self.next) / self.period;
         self.next = self.next.saturating_add(passed.saturating_mul(self.period));
-        Ok(passed)
+        passed
+    }
+}
+
+impl<'a> Waitable<'a> for &'a mut Interval {
+    /// How many periods have passed since the tick before, as [`Interval::tick`] returns it.
+    type Output = u64;
+
+    fn arm(self) -> Arm<'a, u64> {
+        Arm::new(self)
+    }
+}
+
+impl Source<u64> for &mut Interval {
+    fn try_now(&mut self) -> Option<u64> {
+        // A loop that is always late lets others run.
+        yield_if_due();
+        (clock::now() >= self.next).then(|| self.passed())
+    }
+
+    fn deadline(&self) -> u64 {
+        self.next
+    }
+
+    /// The select itself parks until the deadline.
+    fn queue(&self, _: Ticket) -> bool {
+        true
+    }
+
+    fn unqueue(&self, _: Ticket, _: bool) {}
+
+    fn granted(&mut self) -> Option<u64> {
+        None
     }
 }
 

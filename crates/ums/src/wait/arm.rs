@@ -19,13 +19,14 @@ use crate::os::clock::NEVER;
 ///
 /// | what | is ready when | result |
 /// |---|---|---|
-/// | `&Receiver` | there is a value | the value; `Disconnected` without a sender |
+/// | `&Receiver`, `&OneReceiver` | there is a value | the value; `Disconnected` without a sender |
 /// | [`Sender::sending`] | there is room | `Disconnected` with the value, without a receiver |
 /// | `&Event` | it is set | |
 /// | `&Latch` | it is open | |
 /// | `&Semaphore` | there is a permit | the permit |
 /// | `Duration` | it is over; it begins when the arm is added | |
 /// | `Instant` | it has come | |
+/// | `&mut Interval` | its next tick has come | as [`tick`](crate::task::Interval::tick) |
 /// | `&CancelToken` | it is cancelled | |
 /// | `&mut JoinHandle` | the task has ended | its result |
 /// | [`polled`](crate::future::polled) | the future is ready | its output |

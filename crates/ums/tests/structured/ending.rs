@@ -64,6 +64,13 @@ fn waits() -> Waits {
         let never = Event::manual(false);
         Select::new().on(&rx, drop).on(&never, drop).on(HOUR, drop).wait().map(drop)
     });
+    waits_for_tasks(&mut waits);
+    waits_for_sockets(&mut waits);
+    waits_for_locks(&mut waits);
+    waits
+}
+
+fn waits_for_tasks(waits: &mut Waits) {
     waits.add(|| block_on(pending::<()>()));
     waits.add(|| block_on(ums::future::sleep(HOUR)));
     waits.add(|| spawn_future(pending::<()>()).join());
@@ -75,6 +82,9 @@ fn waits() -> Waits {
             group.next().map(drop)
         })
     });
+}
+
+fn waits_for_sockets(waits: &mut Waits) {
     waits.add(|| TcpListener::bind("127.0.0.1:0").unwrap().accept());
     waits.add(|| UdpSocket::bind("127.0.0.1:0").unwrap().recv_from(&mut [0]));
     waits.add(|| {
@@ -90,7 +100,10 @@ fn waits() -> Waits {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         ums::io::Watch::new(client).wait_readable().map(drop)
     });
-    // Locks are held for moments, so their waits are deaf. Their holders are not.
+}
+
+/// Locks are held for moments, so their waits are deaf. Their holders are not.
+fn waits_for_locks(waits: &mut Waits) {
     let (mutex, lock) = (Arc::new(Mutex::new(())), Arc::new(RwLock::new(())));
     for nth in 0..3 {
         let (mutex, lock) = (mutex.clone(), lock.clone());
@@ -104,7 +117,6 @@ fn waits() -> Waits {
             ums::sleep(HOUR)
         });
     }
-    waits
 }
 
 fn waiting(node: &Node) -> usize {

@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 
+use super::oneshot::OneReceiver;
 use super::slot::{Slot, Slots};
 use super::{Channel, Receiver, RecvError, SendError, Sender, State, TryRecvError, TrySendError};
 use crate::wait::{Arm, Source, Ticket, Waitable};
@@ -22,6 +23,14 @@ impl<'a, T> Waitable<'a> for &'a Receiver<T> {
             receiver: self,
             place: Place::new(&self.channel, State::receivers, None),
         })
+    }
+}
+
+impl<'a, T> Waitable<'a> for &'a OneReceiver<T> {
+    type Output = Result<T, RecvError>;
+
+    fn arm(self) -> Arm<'a, Self::Output> {
+        self.0.arm()
     }
 }
 

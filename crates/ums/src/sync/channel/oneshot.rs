@@ -23,7 +23,7 @@ pub struct OneSender<T>(Sender<T>);
 
 /// Receives one value.
 #[derive(Debug)]
-pub struct OneReceiver<T>(Receiver<T>);
+pub struct OneReceiver<T>(pub(super) Receiver<T>);
 
 impl<T> OneSender<T> {
     /// Sends the value. Never waits: there is room for the one value.

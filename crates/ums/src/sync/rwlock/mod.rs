@@ -17,6 +17,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::patience::Patience;
@@ -58,6 +59,26 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
     stays: PhantomData<*const ()>,
 }
+
+/// A [`RwLockReadGuard`] that keeps its lock alive, and borrows nothing. It is not `Send`.
+#[must_use = "the lock is unlocked when the guard is dropped"]
+pub struct OwnedRwLockReadGuard<T: ?Sized> {
+    lock: Arc<RwLock<T>>,
+    stays: PhantomData<*const ()>,
+}
+
+/// A [`RwLockWriteGuard`] that keeps its lock alive, and borrows nothing. It is not `Send`.
+#[must_use = "the lock is unlocked when the guard is dropped"]
+pub struct OwnedRwLockWriteGuard<T: ?Sized> {
+    lock: Arc<RwLock<T>>,
+    stays: PhantomData<*const ()>,
+}
+
+// SAFETY: Own Thread: `&OwnedRwLockReadGuard` gives `&T`, which may be shared if `T: Sync`. It
+// gives no `Arc`, so what the guard keeps alive is dropped where the guard is.
+unsafe impl<T: ?Sized + Sync> Sync for OwnedRwLockReadGuard<T> {}
+// SAFETY: Own Thread: as above.
+unsafe impl<T: ?Sized + Sync> Sync for OwnedRwLockWriteGuard<T> {}
 
 // SAFETY: Own Thread: a borrowed guard lends `&T`, which may be shared if `T: Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
@@ -148,6 +169,58 @@ impl<T: ?Sized> RwLock<T> {
         self.raw.lock_within(Share::Exclusive, Patience::Until(by)).map(|()| self.write_guard())
     }
 
+    /// Locks for reading as [`RwLock::read`] does. The guard keeps the lock alive.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use ums::sync::RwLock;
+    ///
+    /// let config = Arc::new(RwLock::new(vec!["a"]));
+    /// let seen = config.read_owned(); // it can be a field of what the caller keeps
+    /// drop(config);
+    /// assert_eq!(*seen, ["a"]);
+    /// ```
+    ///
+    /// # Panics
+    /// Where [`RwLock::read`] does.
+    pub fn read_owned(self: &Arc<Self>) -> OwnedRwLockReadGuard<T> {
+        self.raw.lock(Share::Shared);
+        self.owned_read_guard()
+    }
+
+    /// Locks for reading as [`RwLock::read_for`] does. The guard keeps the lock alive.
+    ///
+    /// # Errors
+    /// Those of [`RwLock::read_for`].
+    pub fn read_owned_for(
+        self: &Arc<Self>,
+        time: Duration,
+    ) -> Result<OwnedRwLockReadGuard<T>, WaitError> {
+        let locked = self.raw.lock_within(Share::Shared, Patience::For(time));
+        locked.map(|()| self.owned_read_guard())
+    }
+
+    /// Locks for writing as [`RwLock::write`] does. The guard keeps the lock alive.
+    ///
+    /// # Panics
+    /// Where [`RwLock::write`] does.
+    pub fn write_owned(self: &Arc<Self>) -> OwnedRwLockWriteGuard<T> {
+        self.raw.lock(Share::Exclusive);
+        self.owned_write_guard()
+    }
+
+    /// Locks for writing as [`RwLock::write_for`] does. The guard keeps the lock alive.
+    ///
+    /// # Errors
+    /// Those of [`RwLock::write_for`].
+    pub fn write_owned_for(
+        self: &Arc<Self>,
+        time: Duration,
+    ) -> Result<OwnedRwLockWriteGuard<T>, WaitError> {
+        let locked = self.raw.lock_within(Share::Exclusive, Patience::For(time));
+        locked.map(|()| self.owned_write_guard())
+    }
+
     /// Returns the value without locking: `&mut self` excludes other borrows.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
@@ -163,6 +236,16 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     fn write_guard(&self) -> RwLockWriteGuard<'_, T> {
         RwLockWriteGuard { lock: self, stays: PhantomData }
+    }
+
+    /// Makes a read guard; the caller holds a share.
+    fn owned_read_guard(self: &Arc<Self>) -> OwnedRwLockReadGuard<T> {
+        OwnedRwLockReadGuard { lock: Arc::clone(self), stays: PhantomData }
+    }
+
+    /// Makes a write guard; the caller holds the lock alone.
+    fn owned_write_guard(self: &Arc<Self>) -> OwnedRwLockWriteGuard<T> {
+        OwnedRwLockWriteGuard { lock: Arc::clone(self), stays: PhantomData }
     }
 }
 
@@ -217,6 +300,41 @@ impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
     }
 }
 
+impl<T: ?Sized> Deref for OwnedRwLockReadGuard<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: Own Thread: this guard is counted, so there is no `&mut`.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T: ?Sized> Deref for OwnedRwLockWriteGuard<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: Own Thread: this guard's waiter has the lock alone.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for OwnedRwLockWriteGuard<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: Own Thread: as above, and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedRwLockReadGuard<T> {
+    fn drop(&mut self) {
+        self.lock.raw.unlock(Share::Shared);
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedRwLockWriteGuard<T> {
+    fn drop(&mut self) {
+        self.lock.raw.unlock(Share::Exclusive);
+    }
+}
+
 impl<T: Default> Default for RwLock<T> {
     fn default() -> RwLock<T> {
         RwLock::new(T::default())
@@ -247,6 +365,18 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedRwLockReadGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedRwLockWriteGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -152,3 +152,29 @@ fn it_looks_like_stds() {
     assert_eq!(format!("{:?}", lock.read()), "[1, 2]");
     assert_eq!(*RwLock::<u8>::default().read(), 0);
 }
+
+#[test]
+fn owned_guards_keep_their_lock_alive_and_unlock_it_once() {
+    struct Told(Arc<AtomicUsize>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let lock = Arc::new(RwLock::new((0, Told(dropped.clone()))));
+    let (one, two) = (lock.read_owned(), lock.read_owned_for(SHORT).unwrap());
+    assert_eq!(one.0 + two.0, 0);
+    assert!(lock.write_owned_for(SHORT).is_err());
+    drop((one, two));
+    let mut written = lock.write_owned();
+    written.0 = 7;
+    assert!(lock.read_owned_for(SHORT).is_err() && lock.try_read().is_none());
+    drop(written);
+    let last = lock.write_owned_for(SHORT).unwrap();
+    assert_eq!((last.0, Arc::strong_count(&lock)), (7, 2));
+    drop(lock);
+    assert_eq!(dropped.load(Ordering::SeqCst), 0, "the guard keeps it alive");
+    drop(last);
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}
