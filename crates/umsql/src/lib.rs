@@ -53,6 +53,8 @@ mod statements;
 
 pub mod listen;
 
+#[cfg(all(test, feature = "sim"))]
+mod commit_story;
 #[cfg(test)]
 mod deferral_tests;
 #[cfg(test)]
