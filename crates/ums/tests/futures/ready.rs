@@ -303,19 +303,41 @@ fn a_node_that_ends_wakes_what_sleeps_and_keeps_nothing() {
     each_end(
         |builder| builder,
         |node, _, _| {
+            let (reader, _writer) = io::pipe().unwrap();
             let (calls, waker) = counted();
             let sleeps = on(&node, 0, move || {
                 let mut left = sleep(HOUR);
                 assert!(!poll(&mut left, &waker));
                 // A task that nothing awaits: its future is dropped with its last waker.
+                // It has two timers, and drops the second one because of the first.
                 drop(spawn_future(async move {
                     let _waker = waker;
-                    sleep(HOUR).await;
+                    let (mut one, mut two) = (pin!(sleep(HOUR)), pin!(sleep(2 * HOUR)));
+                    poll_fn(|context| {
+                        assert!(one.as_mut().poll(context).is_pending());
+                        two.as_mut().poll(context)
+                    })
+                    .await;
+                }));
+                // Another waits for input, so the end waits for I/O, too.
+                drop(spawn_future(async move {
+                    let watch = Watch::new(reader);
+                    let _ = poll_fn(|context| watch.poll_readable(context)).await;
                 }));
                 left
             });
+            let dropped: Vec<Sleep> = on(&node, 0, || {
+                let begun = (0..1000).map(|_| {
+                    let mut begun = sleep(HOUR);
+                    poll(&mut begun, &counted().1);
+                    begun
+                });
+                begun.collect()
+            });
+            let dropper = std::thread::spawn(move || drop(dropped));
             let report = node.shutdown(Duration::from_secs(20));
             assert_eq!((report.cancelled, report.left), (0, 0));
+            dropper.join().unwrap();
             assert_eq!(calls.0.load(SeqCst), 1);
             drop(sleeps);
             assert_eq!(Arc::strong_count(&calls), 1);
