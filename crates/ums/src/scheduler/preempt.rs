@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 
 use fiber::StackRange;
 
-use super::{Core, Frozen, Scheduler, here, here_from_outside, set_here};
+use super::{Core, Frozen, Scheduler, away, here, here_from_outside, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::counted::AtomicU64;
 use crate::os::entry::Inside;
@@ -45,7 +45,7 @@ use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::{RequestState, make};
 use crate::wait::error::NeedsThread;
-use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
+use crate::wait::{Claimed, Outcome, Ticket, Values, Waiter, What, are_used, thread_waiter};
 use crate::watch::mask_here;
 
 /// Runs external code without delaying the scheduler; see `ums::go_preemptive`.
@@ -384,6 +384,11 @@ impl Scheduler {
         });
     }
 
+    /// Returns the values of request-locals that the current worker's code sees.
+    fn values_of_current(&self) -> Values {
+        if are_used() { self.current_waiter().values() } else { Values::default() }
+    }
+
     /// Runs `f` on the hidden scheduler for external code, and waits until it has ended.
     fn move_outside<F, R>(&self, reason: WaitReason, f: F) -> std::thread::Result<R>
     where
@@ -392,13 +397,14 @@ impl Scheduler {
     {
         add(&self.counters.preemptive_switches, 1);
         let mut f = Some(f);
+        let values = self.values_of_current();
         if let Some(outside) = self.outside.get().and_then(|outside| outside.upgrade()) {
             // Counted as the fiber's wait. That the errand goes preemptive is not counted again
             // (B29).
             let result = run_on(&outside, reason, || {
                 let f = f.take().expect("an errand is run once");
                 match here() {
-                    Some(hidden) => hidden.leave(reason, Way::Errand, f),
+                    Some(hidden) => hidden.leave(reason, Way::Errand, || see(values, f)),
                     None => Ok(f()),
                 }
             });
@@ -410,6 +416,14 @@ impl Scheduler {
         // so it runs here.
         let f = f.take().expect("it has not been run");
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
+    }
+}
+
+/// Calls `f`, the code of an errand, which sees the values of the code that has sent it.
+fn see<R>(values: Values, f: impl FnOnce() -> R) -> R {
+    match away() {
+        Some(me) if !values.is_empty() => me.within(values, f),
+        _ => f(),
     }
 }
 

@@ -6,6 +6,8 @@
 //! * [`spawn`] starts a task that may outlive its parent. Its handle waits for it and cancels it.
 //! * [`scope`](fn@scope) and [`task_group`] start tasks that end before the call returns, may
 //!   borrow from the caller, and are cancelled with it.
+//! * [`request_local!`] declares a value that the code of a task finds without being passed it;
+//!   [`with_locals`] passes it on to a spawned task.
 //!
 //! Joining a task that has not begun moves the task ahead of other queued requests. If no worker is
 //! free for it, it gets one beyond the limit. So parents that wait for children cannot use up all
@@ -20,6 +22,7 @@
 mod cancel;
 mod group;
 mod interval;
+mod local;
 mod scope;
 
 use std::any::Any;
@@ -47,6 +50,9 @@ pub(crate) use cancel::pass_on;
 pub use cancel::{CancelHandle, CancelToken};
 pub use group::{TaskGroup, task_group};
 pub use interval::Interval;
+#[doc(inline)]
+pub use local::request_local;
+pub use local::{Locals, RequestLocal, with_locals};
 pub use scope::{Scope, ScopedJoinHandle, scope};
 
 /// Why a join returned no result. `H` is the handle, which a join that consumed it gives back.

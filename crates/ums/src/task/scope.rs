@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cancel::CancelToken;
+use super::local;
 use super::{JoinError, JoinHandle, queue};
 use crate::current::{self, park, ready};
 use crate::os::clock::NEVER;
@@ -25,7 +26,7 @@ use crate::record::reason::WaitReason;
 use crate::scheduler::request::{Family, NoResult, RequestState, TaskResult};
 use crate::scheduler::{Frozen, Scheduler, here};
 use crate::wait::error::EnqueueError;
-use crate::wait::{Outcome, Ticket, What};
+use crate::wait::{Outcome, Ticket, Values, What};
 
 /// A scope in which tasks may borrow from the caller's stack; see [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -147,7 +148,8 @@ impl<T> ScopedJoinHandle<'_, T> {
 }
 
 /// Runs tasks that may borrow what the caller owns, like [`std::thread::scope`]: all of them have
-/// ended when it returns. [`task_group`](crate::task_group) is for tasks that may fail.
+/// ended when it returns. [`task_group`](crate::task_group) is for tasks that may fail. A task sees
+/// the [request-locals](crate::task::RequestLocal) that its spawner sees.
 ///
 /// # Cancellation
 /// If the work request that opened the scope is cancelled, its tasks are: at the latest when the
@@ -315,14 +317,17 @@ impl Drop for Tell {
 /// `'scope` is dropped before the count is decremented.
 struct Body<F, T> {
     f: F,
+    /// The request-locals that the spawning code sees.
+    values: Values,
     out: Arc<Slot<T>>,
     tell: Tell,
 }
 
 impl<F: FnOnce() -> T, T> Body<F, T> {
     fn run(self) {
-        let Body { f, out, tell } = self;
-        let result = catch_unwind(AssertUnwindSafe(f)).map_err(NoResult::Panicked);
+        let Body { f, values, out, tell } = self;
+        let call = AssertUnwindSafe(|| local::seeing(values, f));
+        let result = catch_unwind(call).map_err(NoResult::Panicked);
         if result.is_err() {
             tell.0.panicked.fetch_add(1, Ordering::Relaxed);
         }
@@ -342,7 +347,8 @@ where
 {
     let slot = Arc::new(Slot(Lock::new(None)));
     scope.open.running.fetch_add(1, Ordering::AcqRel);
-    let body = Body { f, out: slot.clone(), tell: Tell(scope.open.clone()) };
+    let values = local::visible();
+    let body = Body { f, values, out: slot.clone(), tell: Tell(scope.open.clone()) };
     let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
     // SAFETY: Held: the closure is gone before the count is decremented, whether it runs or is
     // dropped without running. `scope` returns only after that, so the closure never outlives

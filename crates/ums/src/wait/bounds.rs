@@ -48,7 +48,9 @@ impl Waiter {
     /// Sets the bounds of this waiter, which is the caller.
     pub(crate) fn set_bounds(&self, bounds: Bounds) {
         let Bounds { shielded, limit, blocks_on } = bounds;
-        self.limit.store(limit, Ordering::Relaxed);
+        if limit != NEVER {
+            self.scoped().limit.store(limit, Ordering::Relaxed);
+        }
         let bits = [(shielded, SHIELDED), (limit != NEVER, LIMITED), (blocks_on, BLOCKS_ON)];
         let bits = bits.map(|(is, bit)| if is { bit } else { 0 });
         self.record.view.bounds.store(bits[0] | bits[1] | bits[2], Ordering::Relaxed);
@@ -64,7 +66,12 @@ impl Waiter {
     /// none.
     #[inline]
     pub(crate) fn limit(&self) -> u64 {
-        if self.has_bound(LIMITED) { self.limit.load(Ordering::Relaxed) } else { NEVER }
+        if self.has_bound(LIMITED) { self.known_limit() } else { NEVER }
+    }
+
+    #[cold]
+    fn known_limit(&self) -> u64 {
+        self.scoped.load().map_or(NEVER, |scoped| scoped.limit.load(Ordering::Relaxed))
     }
 
     /// Returns how much time is left until the limit, in nanoseconds; None if there is none.

@@ -23,6 +23,8 @@
 //! | `owners` | asking the resource which workers hold it, during the wait |
 //! | `thread` | the waiter of a plain thread, and how such a thread blocks |
 //! | `bounds` | a deadline or a shield for all waits of a piece of code |
+//! | `locals` | the values of request-locals that a waiter's code sees |
+//! | `scoped` | where both are kept |
 //! | `outcome`, `error`, `deadlock` | how a wait ended, for the library and for users |
 //!
 //! Named invariants.
@@ -43,9 +45,11 @@ pub(crate) mod error;
 #[cfg(debug_assertions)]
 mod foreign;
 mod inbox;
+mod locals;
 mod outcome;
 mod owners;
 mod record;
+mod scoped;
 mod thread;
 mod ticket;
 mod waiter;
@@ -53,8 +57,10 @@ mod waiter;
 pub(crate) use arm::Source;
 pub use arm::{Arm, Waitable};
 pub(crate) use bounds::Bounds;
+pub(crate) use locals::are_used;
 pub(crate) use outcome::Outcome;
 pub(crate) use record::COMPLETED;
+pub(crate) use scoped::{Key, Values};
 pub(crate) use thread::thread_waiter;
 pub(crate) use ticket::Claimed;
 pub(crate) use waiter::{AsVictim, Inbox, Letter, Owned, Owner, Ticket, WAITERS, Waiter, What};

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 #[cfg(debug_assertions)]
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
+use super::scoped::Scoped;
 use crate::os::asleep::Asleep;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::atomic_ref::AtomicRef;
@@ -162,8 +163,8 @@ pub(crate) struct Waiter {
     /// The foreign locks that the waiter has declared that it holds.
     #[cfg(debug_assertions)]
     pub(crate) foreign: ForeignLocks,
-    /// The limit of the waiter's waits, if it has one (`bounds`).
-    pub(super) limit: plain::AtomicU64,
+    /// What holds for a part of the waiter's code; null until there is something.
+    pub(super) scoped: AtomicRef<Scoped>,
     /// A number that belongs to the program: `ums::worker::word`.
     pub(crate) program: plain::AtomicU64,
     pub(crate) member: Member<Waiter>,
@@ -298,7 +299,7 @@ impl Waiter {
             question: AtomicPtr::new(null_mut()),
             #[cfg(debug_assertions)]
             foreign: ForeignLocks::new(),
-            limit: plain::AtomicU64::new(0),
+            scoped: AtomicRef::new(),
             deadlock: plain::AtomicU32::new(0),
             program: plain::AtomicU64::new(0),
             record: WorkerRecord::new(),
@@ -321,6 +322,8 @@ impl Waiter {
     /// waiting.
     pub(crate) fn give_back(&'static self) {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & STATE_MASK, QUIET);
+        let values = || self.scoped.load().map(|scoped| scoped.values.lock().len());
+        debug_assert_eq!(values().unwrap_or(0), 0, "each scope has taken its value back");
         // The event may be set without a wait having consumed it. It must not wake the next owner
         // of this waiter.
         while self.event.wait_until(0) {}
@@ -331,6 +334,15 @@ impl Waiter {
     #[inline]
     pub(crate) fn inbox(&self) -> Option<&'static Inbox> {
         self.home.load()
+    }
+
+    /// Returns the place for what holds for a part of the code of this waiter, which is the caller.
+    pub(super) fn scoped(&self) -> &'static Scoped {
+        self.scoped.load().unwrap_or_else(|| {
+            let made: &Scoped = Box::leak(Box::default());
+            self.scoped.store(Some(made));
+            made
+        })
     }
 
     /// Returns whether this waiter is in no wait.

@@ -1,6 +1,6 @@
-//! Bounds, scopes, groups, tokens and selects, in every kind of worker: time limits and shields
-//! hold for each wait inside, what a scope or group has started ends with it, and exactly one arm
-//! of a select happens.
+//! Bounds, scopes, groups, tokens, selects and request-locals, in every kind of worker: time limits
+//! and shields hold for each wait inside, what a scope or group has started ends with it, exactly
+//! one arm of a select happens, and a request sees no values but its own.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -8,6 +8,7 @@ mod common;
 mod bounds;
 mod ending;
 mod groups;
+mod locals;
 mod scopes;
 mod select;
 

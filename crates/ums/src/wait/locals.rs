@@ -1,0 +1,62 @@
+//! Locals: the values of request-locals that a waiter's code sees.
+//!
+//! ```text
+//!   waiter --> Values [A: 1]                 outside
+//!                     [A: 1, B: 2]           inside a scope that sets B
+//!                     [A: 3, B: 2]           inside one that sets A: the inner value hides 1
+//! ```
+//!
+//! Only the code of the waiter itself sets and reads its values, and gives clones of them to
+//! others.
+//!
+//! What this file does not do: it finds no waiter, and does not decide when values end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::scoped::Values;
+use super::waiter::Waiter;
+
+/// Whether any waiter of the process has had a value. A program without request-locals reads this,
+/// and nothing else.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether any waiter may have values. If not, the caller has none, and need not look.
+#[inline(always)]
+pub(crate) fn are_used() -> bool {
+    // A waiter that has values has set this itself, or was given them by one that has.
+    USED.load(Ordering::Relaxed)
+}
+
+impl Waiter {
+    /// Returns the values that the code of this waiter, which is the caller, sees.
+    pub(crate) fn values(&self) -> Values {
+        self.scoped.load().map_or_else(Values::default, |scoped| scoped.values.lock().clone())
+    }
+
+    /// Calls `f`, whose code sees these values, and no others, on this waiter, which is the caller.
+    pub(crate) fn within<R>(&'static self, values: Values, f: impl FnOnce() -> R) -> R {
+        USED.store(true, Ordering::Relaxed);
+        let outside = OuterValues { waiter: self, values: self.replace_values(values) };
+        let result = f();
+        drop(outside);
+        result
+    }
+
+    fn replace_values(&self, values: Values) -> Values {
+        std::mem::replace(&mut *self.scoped().values.lock(), values)
+    }
+}
+
+/// The values of the code around the caller's. They are the waiter's again when this is dropped.
+struct OuterValues {
+    waiter: &'static Waiter,
+    values: Values,
+}
+
+impl Drop for OuterValues {
+    fn drop(&mut self) {
+        let inside = self.waiter.replace_values(std::mem::take(&mut self.values));
+        // Outside the lock, and among the values outside: a destructor is the application's code.
+        drop(inside);
+    }
+}
