@@ -136,6 +136,8 @@ pub mod stats {
     pub use crate::record::counters::SchedulerCounters;
     pub use crate::record::event_ring::{RING_RECORDS, RingEvent};
     pub use crate::record::reason::{REASONS_MAX, WaitClass};
+    #[cfg(feature = "spans")]
+    pub use crate::record::spans::SpanLayer;
     pub use crate::record::wait_stats::{WAIT_BUCKETS, wait_bucket_end};
     pub use crate::scheduler::lists::worker_list::State as WorkerState;
 }

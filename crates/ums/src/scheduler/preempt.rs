@@ -41,6 +41,7 @@ use crate::os::threads::point;
 use crate::record::counters::{Counters, add, max, set};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
+use crate::record::spans::CarriedSpans;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::{RequestState, make};
@@ -384,11 +385,6 @@ impl Scheduler {
         });
     }
 
-    /// Returns the values of request-locals that the current worker's code sees.
-    fn values_of_current(&self) -> Values {
-        if are_used() { self.current_waiter().values() } else { Values::default() }
-    }
-
     /// Runs `f` on the hidden scheduler for external code, and waits until it has ended.
     fn move_outside<F, R>(&self, reason: WaitReason, f: F) -> std::thread::Result<R>
     where
@@ -397,14 +393,14 @@ impl Scheduler {
     {
         add(&self.counters.preemptive_switches, 1);
         let mut f = Some(f);
-        let values = self.values_of_current();
+        let around = Around::current(self);
         if let Some(outside) = self.outside.get().and_then(|outside| outside.upgrade()) {
             // Counted as the fiber's wait. That the errand goes preemptive is not counted again
             // (B29).
             let result = run_on(&outside, reason, || {
                 let f = f.take().expect("an errand is run once");
                 match here() {
-                    Some(hidden) => hidden.leave(reason, Way::Errand, || see(values, f)),
+                    Some(hidden) => hidden.leave(reason, Way::Errand, || around.call(f)),
                     None => Ok(f()),
                 }
             });
@@ -419,11 +415,27 @@ impl Scheduler {
     }
 }
 
-/// Calls `f`, the code of an errand, which sees the values of the code that has sent it.
-fn see<R>(values: Values, f: impl FnOnce() -> R) -> R {
-    match away() {
-        Some(me) if !values.is_empty() => me.within(values, f),
-        _ => f(),
+/// What is around the code that sends an errand, and so around the errand's own code.
+struct Around {
+    /// The values of request-locals.
+    values: Values,
+    spans: CarriedSpans,
+}
+
+impl Around {
+    fn current(scheduler: &Scheduler) -> Around {
+        let waiter = scheduler.current_waiter();
+        let values = if are_used() { waiter.values() } else { Values::default() };
+        Around { values, spans: waiter.record.spans.carried() }
+    }
+
+    /// Calls `f`, on the worker that carries out the errand.
+    fn call<R>(self, f: impl FnOnce() -> R) -> R {
+        let Around { values, spans } = self;
+        spans.around(|| match away() {
+            Some(me) if !values.is_empty() => me.within(values, f),
+            _ => f(),
+        })
     }
 }
 

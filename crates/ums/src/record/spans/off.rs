@@ -29,4 +29,19 @@ impl WorkerSpans {
 
     #[inline(always)]
     pub fn woken(&self) {}
+
+    #[inline(always)]
+    pub fn carried(&self) -> CarriedSpans {
+        CarriedSpans
+    }
+}
+
+/// The spans of a fiber's code.
+pub(crate) struct CarriedSpans;
+
+impl CarriedSpans {
+    #[inline(always)]
+    pub fn around<R>(self, f: impl FnOnce() -> R) -> R {
+        f()
+    }
 }

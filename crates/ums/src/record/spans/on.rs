@@ -2,13 +2,18 @@
 //! is called on schedulers' threads and in the middle of turns, so it must not use this crate's
 //! waits.
 
-use crate::os::lock::Lock;
-
 use tracing::{Span, trace, trace_span};
+
+use super::code::{CarriedSpans, CodeSpans, unnoted};
+use crate::os::lock::Lock;
 
 /// The spans of one worker. The worker itself begins, pauses and ends them; `woken` is called by
 /// any thread.
-pub(crate) struct WorkerSpans(Lock<Spans>);
+pub(crate) struct WorkerSpans {
+    own: Lock<Spans>,
+    /// The application's.
+    code: CodeSpans,
+}
 
 struct Spans {
     worker: Option<Span>,
@@ -39,33 +44,31 @@ impl Spans {
 
 impl WorkerSpans {
     pub const fn new() -> WorkerSpans {
-        WorkerSpans(Lock::new(Spans { worker: None, request: None, entered: false }))
+        let own = Spans { worker: None, request: None, entered: false };
+        WorkerSpans { own: Lock::new(own), code: CodeSpans::new() }
     }
 
     /// Notes that the worker begins to live and runs.
-    pub fn begin_worker(&self, kind: &'static str, name: impl FnOnce() -> String) {
+    pub fn begin_worker(&'static self, kind: &'static str, name: impl FnOnce() -> String) {
         let name = name();
         let span = trace_span!(
             target: "tokio::task", parent: None, "runtime.spawn", kind, task.name = %name
         );
         has_a_waker(&span);
-        let mut spans = self.0.lock();
-        spans.worker = Some(span);
-        spans.enter();
+        self.own.lock().worker = Some(span);
+        self.go_on();
     }
 
     /// Notes that the worker ends.
     pub fn end_worker(&self) {
-        let mut spans = self.0.lock();
-        if spans.entered {
-            spans.leave();
-        }
+        self.pause();
+        let mut spans = self.own.lock();
         (spans.worker, spans.request) = (None, None);
     }
 
     /// Notes that the worker begins a request.
     pub fn begin_request(&self, request: u64, user: u64) {
-        let mut spans = self.0.lock();
+        let mut spans = self.own.lock();
         let name = match user {
             0 => "task".to_owned(),
             user => format!("user {user}"),
@@ -76,38 +79,46 @@ impl WorkerSpans {
             kind = "request", task.name = %name, task.id = request, user.id = user
         );
         has_a_waker(&span);
-        span.with_subscriber(|(id, to)| to.enter(id));
+        unnoted(|| _ = span.with_subscriber(|(id, to)| to.enter(id)));
         spans.request = Some(span);
     }
 
     /// Notes that the request has ended.
     pub fn end_request(&self) {
-        let mut spans = self.0.lock();
+        self.code.clear();
+        let mut spans = self.own.lock();
         if let Some(span) = spans.request.take() {
-            span.with_subscriber(|(id, to)| to.exit(id));
+            unnoted(|| _ = span.with_subscriber(|(id, to)| to.exit(id)));
         }
     }
 
     /// Leaves the worker's spans, before another worker runs on the same thread.
     pub fn pause(&self) {
-        let mut spans = self.0.lock();
+        let mut spans = self.own.lock();
         if spans.entered {
+            self.code.pause();
             spans.leave();
         }
     }
 
     /// Enters the worker's spans again, because the worker runs.
-    pub fn go_on(&self) {
-        let mut spans = self.0.lock();
+    pub fn go_on(&'static self) {
+        let mut spans = self.own.lock();
         if !spans.entered {
             spans.enter();
+            self.code.go_on();
         }
+    }
+
+    /// Returns the application's spans that the worker's code is inside.
+    pub fn carried(&self) -> CarriedSpans {
+        self.code.carried()
     }
 
     /// Notes that the worker's wait was ended.
     pub fn woken(&self) {
         let mut ids = Vec::new();
-        self.0.lock().each(|span| ids.extend(span.id()));
+        self.own.lock().each(|span| ids.extend(span.id()));
         for id in ids {
             trace!(target: "tokio::task::waker", op = "waker.wake_by_ref", task.id = id.into_u64());
         }
