@@ -22,9 +22,9 @@
 //!   ([`go_preemptive`], [`couple`]), even if a hidden scheduler runs it for a fiber, and futures
 //!   of [`block_on`], which the caller polls.
 //! * Tasks of a [`scope`] or [`task_group`] see what their spawner sees when it spawns them.
-//! * Tasks of [`spawn`], [`Node::spawn`] and [`spawn_future`], and closures of [`Node::run`], which
-//!   are requests of their own, see nothing, unless [`with_locals`] or [`Locals::future`] passes
-//!   the values on.
+//! * Tasks of [`spawn`], [`Node::spawn`] and [`spawn_future`], and closures of [`Node::run`] and of
+//!   a [hidden scheduler](crate::node::HiddenScheduler), which are requests of their own, see
+//!   nothing, unless [`with_locals`] or [`Locals::future`] passes the values on.
 //! * Completion routines of [`io`](crate::io), and wakers that a scheduler calls in a turn, see
 //!   nothing, whichever worker's stack they run on.
 //!

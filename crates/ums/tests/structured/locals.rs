@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 
 use ums::io::{CURRENT, Request};
+use ums::node::HiddenOptions;
 use ums::sync::channel::{bounded, unbounded};
 use ums::task::{JoinError, Locals, request_local, with_locals};
 use ums::{WaitError, WaitReason};
@@ -239,6 +240,11 @@ fn preemptive_code_sees_the_values_of_its_request() {
         go.send(()).unwrap();
         let inside = [(Some(2), Some("1".into())), own(1)];
         assert_eq!(away.join().unwrap(), (inside, own(1)));
+        let hidden = node.hidden("own", HiddenOptions::default()).unwrap();
+        let of_hidden = on(node, n - 1, move || {
+            as_request(5, || (hidden.run(seen), hidden.run(with_locals(seen)), seen()))
+        });
+        assert_eq!(of_hidden, (NOTHING, own(5), own(5)));
         // The next closures that a hidden scheduler runs for fibers.
         on(node, n - 1, || assert_eq!(ums::go_preemptive(EXTERNAL, seen), NOTHING));
     });

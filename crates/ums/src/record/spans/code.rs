@@ -11,7 +11,7 @@
 //!
 //! * Only the worker itself uses its list. The lock is there because workers are shared.
 //! * While the library itself enters and exits spans, there is no current list, so the layer notes
-//!   nothing. No lock is held meanwhile, because a subscriber is the application's code.
+//!   nothing. The list is not locked meanwhile, because a subscriber is the application's code.
 //! * An entry holds a reference to its span. A span whose handle is gone, but whose guard was
 //!   forgotten, can so be entered again.
 
@@ -131,20 +131,9 @@ pub(super) fn note_exit(to: &Collector, span: &Id) {
 pub(crate) struct CarriedSpans(Vec<Inside>);
 
 impl CarriedSpans {
-    /// Calls `f` inside the spans.
+    /// Calls `f`, the whole code of a request, inside the spans. They are exited with the request.
     pub fn around<R>(self, f: impl FnOnce() -> R) -> R {
         self.0.iter().for_each(Inside::enter);
-        let leave = Leave(self.0);
-        let result = f();
-        drop(leave);
-        result
-    }
-}
-
-struct Leave(Vec<Inside>);
-
-impl Drop for Leave {
-    fn drop(&mut self) {
-        self.0.iter().rev().for_each(Inside::exit);
+        f()
     }
 }
