@@ -22,8 +22,8 @@ use super::{decode, on_thread, submit};
 use crate::os::clock::NEVER;
 use crate::os::driver::{LiveOp, Op};
 use crate::scheduler::lists::io_list::CompletionRoutine;
-use crate::scheduler::{Scheduler, here};
-use crate::wait::Letter;
+use crate::scheduler::{Scheduler, away, here};
+use crate::wait::{Letter, seeing_none, thread_waiter};
 
 pub use crate::os::driver::CURRENT;
 
@@ -218,7 +218,8 @@ impl Request {
         if here().is_none() {
             let result = on_thread(self.op, NEVER);
             let errno = |error: io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
-            (self.routine)(result.map_or_else(errno, |n| n as i32));
+            let result = result.map_or_else(errno, |n| n as i32);
+            seeing_none(|| away().unwrap_or_else(thread_waiter), || (self.routine)(result));
             return Pending { at: None };
         }
         Pending::of(submit(self.op, self.routine))

@@ -19,6 +19,7 @@ use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoResult};
 use crate::scheduler::lists::worker_list::State;
+use crate::wait::{seeing_none, thread_waiter};
 
 /// The limit for completion routines that run inside one another.
 const NESTED_MAX: u32 = 8;
@@ -173,7 +174,10 @@ impl Scheduler {
         // request runs inside it, and this function is entered again.
         let outer = self.in_routine.load(Ordering::Relaxed);
         self.in_routine.store(outer + 1, Ordering::Relaxed);
-        add(&self.counters.panics, u64::from(!contain(call)));
+        // The request-locals of code in a turn are those of the thread (`task/local`). The routine
+        // around this one may have set some.
+        let fine = contain(|| seeing_none(thread_waiter, call));
+        add(&self.counters.panics, u64::from(!fine));
         self.in_routine.store(outer, Ordering::Relaxed);
     }
 }

@@ -346,8 +346,8 @@ where
     T: Send + 'scope,
 {
     let slot = Arc::new(Slot(Lock::new(None)));
-    scope.open.running.fetch_add(1, Ordering::AcqRel);
     let values = local::visible();
+    scope.open.running.fetch_add(1, Ordering::AcqRel);
     let body = Body { f, values, out: slot.clone(), tell: Tell(scope.open.clone()) };
     let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
     // SAFETY: Held: the closure is gone before the count is decremented, whether it runs or is

@@ -35,7 +35,12 @@ impl Waiter {
 
     /// Calls `f`, whose code sees these values, and no others, on this waiter, which is the caller.
     pub(crate) fn within<R>(&'static self, values: Values, f: impl FnOnce() -> R) -> R {
-        USED.store(true, Ordering::Relaxed);
+        if !are_used() {
+            if values.is_empty() {
+                return f();
+            }
+            USED.store(true, Ordering::Relaxed);
+        }
         let outside = OuterValues { waiter: self, values: self.replace_values(values) };
         let result = f();
         drop(outside);
@@ -44,6 +49,15 @@ impl Waiter {
 
     fn replace_values(&self, values: Values) -> Values {
         std::mem::replace(&mut *self.scoped().values.lock(), values)
+    }
+}
+
+/// Calls `f`, which runs on a waiter without being its code, and sees no values.
+#[inline]
+pub(crate) fn seeing_none<R>(on: impl FnOnce() -> &'static Waiter, f: impl FnOnce() -> R) -> R {
+    match are_used().then(on) {
+        Some(waiter) if !waiter.values().is_empty() => waiter.within(Values::default(), f),
+        _ => f(),
     }
 }
 

@@ -57,7 +57,7 @@ mod waiter;
 pub(crate) use arm::Source;
 pub use arm::{Arm, Waitable};
 pub(crate) use bounds::Bounds;
-pub(crate) use locals::are_used;
+pub(crate) use locals::{are_used, seeing_none};
 pub(crate) use outcome::Outcome;
 pub(crate) use record::COMPLETED;
 pub(crate) use scoped::{Key, Values};

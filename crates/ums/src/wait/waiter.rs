@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 #[cfg(debug_assertions)]
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
-use super::scoped::Scoped;
+use super::scoped::{Scoped, Values};
 use crate::os::asleep::Asleep;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::atomic_ref::AtomicRef;
@@ -322,8 +322,14 @@ impl Waiter {
     /// waiting.
     pub(crate) fn give_back(&'static self) {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & STATE_MASK, QUIET);
-        let values = || self.scoped.load().map(|scoped| scoped.values.lock().len());
-        debug_assert_eq!(values().unwrap_or(0), 0, "each scope has taken its value back");
+        let left = self.scoped.load().map(|scoped| std::mem::take(&mut *scoped.values.lock()));
+        debug_assert_eq!(
+            left.as_ref().map_or(0, Values::len),
+            0,
+            "each scope takes its value back"
+        );
+        // Outside the lock, because a destructor is the application's code.
+        drop(left);
         // The event may be set without a wait having consumed it. It must not wake the next owner
         // of this waiter.
         while self.event.wait_until(0) {}
