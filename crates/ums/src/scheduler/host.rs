@@ -266,6 +266,7 @@ impl Scheduler {
         if HERE.get().is_none() {
             super::preempt::come_back();
         }
+        waiter.record.spans.end_code();
         waiter.record.view.in_request_code.store(false, Ordering::Relaxed);
         self.options.kind.end_request(waiter);
         fine

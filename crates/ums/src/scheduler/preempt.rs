@@ -268,6 +268,8 @@ impl Scheduler {
         let began = clock::ticks();
         add(&self.waits.row(reason).begun, u64::from(way != Way::Errand));
         if way != Way::Standby {
+            // It runs completion routines of other requests.
+            let _paused = waiter.record.spans.paused();
             self.look();
         }
         let (waiter, next) = self.with(|core| {
@@ -401,7 +403,7 @@ impl Scheduler {
                 let f = f.take().expect("an errand is run once");
                 match here() {
                     Some(hidden) => hidden.leave(reason, Way::Errand, || around.call(f)),
-                    None => Ok(f()),
+                    None => Ok(around.call(f)),
                 }
             });
             if f.is_none() {

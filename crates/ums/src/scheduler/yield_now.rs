@@ -16,14 +16,11 @@ impl Scheduler {
     /// Yields in the middle of a request: the other workers get a turn, if there are any.
     #[inline(always)]
     pub(crate) fn yield_now(&self) {
+        // The turn may refuse by a panic, which leaves the worker inside its spans, too.
         #[cfg(feature = "spans")]
-        let waiter = self.current_waiter();
-        #[cfg(feature = "spans")]
-        waiter.record.spans.pause();
+        let _paused = self.current_waiter().record.spans.paused();
         let way_out = (self.yielding)(self);
         self.leave_by(way_out);
-        #[cfg(feature = "spans")]
-        waiter.record.spans.go_on();
     }
 
     /// Takes a turn. `RECORDED` says whether the scheduler has an event ring; the turn is so short

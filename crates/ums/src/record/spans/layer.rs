@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tracing::dispatcher::WeakDispatch;
 use tracing::span::Id;
 use tracing::{Dispatch, Subscriber};
 use tracing_subscriber::Layer;
@@ -21,8 +22,8 @@ use super::code::{self, Collector};
 /// spans of their spawner.
 ///
 /// The layer must see every span, so add it without a filter of its own. Other layers get an exit
-/// and an entry for each switch, on schedulers' threads and in the middle of turns, so they must
-/// not use this crate's waits.
+/// and an entry for each switch, on schedulers' threads, in the middle of turns and in signal
+/// handlers, so they must not call this crate.
 ///
 /// ```
 /// use tracing_subscriber::layer::SubscriberExt;
@@ -56,6 +57,24 @@ impl SpanLayer {
     pub fn new() -> SpanLayer {
         SpanLayer { number: NEXT.fetch_add(1, Ordering::Relaxed), to: OnceLock::new() }
     }
+
+    fn to(&self) -> Option<&Collector> {
+        self.to.get().or_else(|| self.find())
+    }
+
+    /// Finds the subscriber of a layer that was not told it, such as one in an `Option`.
+    #[cold]
+    fn find(&self) -> Option<&Collector> {
+        let dispatch = tracing::dispatcher::get_default(|to| {
+            let is_here = to.downcast_ref().is_some_and(|layer| std::ptr::eq(self, layer));
+            is_here.then(|| to.downgrade())
+        });
+        dispatch.map(|dispatch| self.to.get_or_init(|| self.collector(dispatch)))
+    }
+
+    fn collector(&self, dispatch: WeakDispatch) -> Collector {
+        Collector { layer: self.number, dispatch }
+    }
 }
 
 impl Default for SpanLayer {
@@ -66,12 +85,11 @@ impl Default for SpanLayer {
 
 impl<S: Subscriber> Layer<S> for SpanLayer {
     fn on_register_dispatch(&self, to: &Dispatch) {
-        let to = Collector { layer: self.number, dispatch: to.downgrade() };
-        drop(self.to.set(to));
+        drop(self.to.set(self.collector(to.downgrade())));
     }
 
     fn on_enter(&self, span: &Id, _: Context<'_, S>) {
-        self.to.get().into_iter().for_each(|to| code::note_enter(to, span));
+        self.to().into_iter().for_each(|to| code::note_enter(to, span));
     }
 
     fn on_exit(&self, span: &Id, _: Context<'_, S>) {

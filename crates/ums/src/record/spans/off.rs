@@ -22,10 +22,18 @@ impl WorkerSpans {
     pub fn end_request(&self) {}
 
     #[inline(always)]
+    pub fn end_code(&self) {}
+
+    #[inline(always)]
     pub fn pause(&self) {}
 
     #[inline(always)]
     pub fn go_on(&self) {}
+
+    #[inline(always)]
+    pub fn paused(&self) -> PausedSpans {
+        PausedSpans
+    }
 
     #[inline(always)]
     pub fn woken(&self) {}
@@ -35,6 +43,9 @@ impl WorkerSpans {
         CarriedSpans
     }
 }
+
+/// The time in which the spans are left.
+pub(crate) struct PausedSpans;
 
 /// The spans of a fiber's code.
 pub(crate) struct CarriedSpans;
