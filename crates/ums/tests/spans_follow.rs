@@ -15,14 +15,16 @@ use std::thread::ThreadId;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Span, Subscriber, info, info_span};
+use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-use ums::WaitReason;
 use ums::future::{block_on, spawn_future};
+use ums::io::{CURRENT, Request};
 use ums::lock::Lock;
 use ums::stats::SpanLayer;
 use ums::sync::channel::bounded;
+use ums::{WaitReason, WorkerKind};
 
 use common::*;
 
@@ -41,6 +43,9 @@ struct Recorded {
 }
 
 static RECORDED: Lock<Option<Recorded>> = Lock::new(None);
+
+/// What the layer calls when a span named `calls` is exited the next time.
+static CALL: Lock<Option<Box<dyn FnOnce() + Send>>> = Lock::new(None);
 
 fn recorded<R>(f: impl FnOnce(&mut Recorded) -> R) -> R {
     f(RECORDED.lock().get_or_insert_default())
@@ -102,6 +107,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
                 _ => seen.wrong.push(format!("{} is exited", seen.open[&id])),
             }
         });
+        let calls = recorded(|seen| seen.open[&id] == "calls");
+        let call = CALL.lock().take_if(|_| calls);
+        call.into_iter().for_each(|call| call());
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {
@@ -113,8 +121,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
 fn record() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let subscriber = tracing_subscriber::registry().with(SpanLayer::new()).with(Recorder);
-        tracing::subscriber::set_global_default(subscriber).expect("there is no other");
+        fn set(layer: impl Layer<Registry> + Send + Sync) {
+            let subscriber = tracing_subscriber::registry().with(layer).with(Recorder);
+            tracing::subscriber::set_global_default(subscriber).expect("there is no other");
+        }
+        match child_errand().as_deref() {
+            Some("option") => set(Some(SpanLayer::new())),
+            Some("vec") => set(vec![SpanLayer::new()]),
+            _ => set(SpanLayer::new()),
+        }
     });
 }
 
@@ -143,10 +158,14 @@ fn nothing_is_left() {
 
 /// Runs the body with each kind of workers, and checks that no span is left.
 fn followed(body: impl Fn(&ums::Node, usize)) {
+    each_followed(|node, _, n| body(node, n));
+}
+
+fn each_followed(body: impl Fn(&ums::Node, WorkerKind, usize)) {
     record();
     for kind in kinds() {
         for n in COUNTS {
-            one_kind(kind, |b| b.schedulers(n), |node| body(node, n));
+            one_kind(kind, |b| b.schedulers(n), |node| body(node, kind, n));
             let _turn = turn();
             nothing_is_left();
         }
@@ -251,7 +270,7 @@ fn guards_may_be_dropped_in_any_order() {
 
 #[test]
 fn a_worker_that_leaves_its_scheduler_keeps_its_spans_and_lets_others_have_theirs() {
-    followed(|node, n| {
+    each_followed(|node, kind, n| {
         let (begun, begins) = std::sync::mpsc::channel();
         let (go, goes) = std::sync::mpsc::channel::<()>();
         let away = start(node, n - 1, move || {
@@ -263,10 +282,9 @@ fn a_worker_that_leaves_its_scheduler_keeps_its_spans_and_lets_others_have_their
                 ums::sleep(ms(1)).unwrap();
                 around()
             });
-            let couple = ums::worker::couple(EXTERNAL).map(|away| (around(), drop(away)));
-            if let Ok((around, ())) = couple {
-                assert_eq!(around, ["request"]);
-            }
+            let coupled = ums::worker::couple(EXTERNAL).map(|_away| around());
+            assert_eq!(coupled.is_ok(), kind != WorkerKind::Fiber);
+            coupled.into_iter().for_each(|around| assert_eq!(around, ["request"]));
             assert_eq!(around(), ["request"]);
             inside
         });
@@ -280,8 +298,9 @@ fn a_worker_that_leaves_its_scheduler_keeps_its_spans_and_lets_others_have_their
         });
         go.send(()).unwrap();
         // Where a hidden scheduler runs the closure, its own spans are outside.
-        let inside = away.join().unwrap();
-        assert_eq!(inside[inside.len() - 2..], ["request", "away"]);
+        let mut inside = away.join().unwrap();
+        inside.retain(|name| name != "runtime.spawn");
+        assert_eq!(inside, ["request", "away"]);
         let panics = start(node, n - 1, || {
             let _span = info_span!("odd request").entered();
             ums::go_preemptive(EXTERNAL, || {
@@ -319,9 +338,123 @@ fn a_future_is_in_its_spans_while_it_is_polled() {
             }
             drop(to);
             let read = task.join().unwrap();
-            assert!(read.iter().all(|around| around.last().is_some_and(|last| last == "future")));
+            assert!(read.iter().all(|around| *around == ["future"]), "{read:?}");
             let here = block_on(async { around() }.instrument(info_span!("here")));
             assert_eq!(here.unwrap(), ["sender", "here"]);
+        });
+    });
+}
+
+/// Returns the innermost span that the calling thread is inside.
+fn current() -> Option<&'static str> {
+    Span::current().metadata().map(|of| of.name())
+}
+
+#[test]
+fn a_layer_in_an_option_or_a_list_finds_its_subscriber() {
+    for how in ["option", "vec"] {
+        let out = run_child("each_event_is_in_the_spans_of_its_own_worker", how);
+        assert!(out.status.success(), "{how}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+#[test]
+fn a_yield_that_panics_leaves_the_worker_in_its_spans() {
+    followed(|node, n| {
+        on(node, n - 1, || {
+            let _span = info_span!("outer").entered();
+            let inner = info_span!("inner").entered();
+            #[cfg(debug_assertions)]
+            {
+                let _held = ums::sync::foreign(());
+                assert!(std::panic::catch_unwind(ums::yield_now).is_err());
+            }
+            assert_eq!(around(), ["outer", "inner"]);
+            let (tell, told) = std::sync::mpsc::channel();
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK).unwrap();
+            rustix::io::write(&write, b"x").unwrap();
+            let routine = move |_: std::io::Result<usize>, _: Vec<u8>| {
+                tell.send(std::panic::catch_unwind(ums::yield_now).is_err()).unwrap();
+            };
+            Request::read(read, vec![0; 1], CURRENT, routine).submit();
+            let mut refused = None;
+            eventually("the routine has run", || {
+                refused = told.try_recv().ok();
+                assert_eq!(around(), ["outer", "inner"]);
+                refused.is_some()
+            });
+            assert_eq!(refused, Some(true));
+            drop(inner);
+            assert_eq!(around(), ["outer"]);
+        });
+    });
+}
+
+#[test]
+fn a_routine_runs_outside_the_spans_of_a_worker_that_leaves() {
+    followed(|node, n| {
+        on(node, n - 1, || {
+            let (tell, told) = std::sync::mpsc::channel();
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK).unwrap();
+            let routine = move |_: std::io::Result<usize>, _: Vec<u8>| {
+                tell.send(current()).unwrap();
+            };
+            let _span = info_span!("request").entered();
+            Request::read(read, vec![0; 1], CURRENT, routine).submit();
+            rustix::io::write(&write, b"x").unwrap();
+            let mut seen = None;
+            eventually("the routine has run", || {
+                ums::go_preemptive(EXTERNAL, || ());
+                seen = told.try_recv().ok();
+                seen.is_some()
+            });
+            assert_eq!((seen, around()), (Some(None), vec!["request".to_owned()]));
+        });
+    });
+}
+
+#[test]
+fn a_result_that_is_dropped_after_its_request_leaves_no_span() {
+    struct Forgets;
+    impl Drop for Forgets {
+        fn drop(&mut self) {
+            let span = info_span!("forgotten");
+            std::mem::forget(span.enter());
+        }
+    }
+    record();
+    for kind in kinds() {
+        let one = |b: ums::Builder| b.schedulers(1).max_workers(1);
+        one_kind(kind, one, |node| {
+            let (go, goes) = std::sync::mpsc::channel::<()>();
+            let task = start(node, 0, move || {
+                goes.recv().unwrap();
+                Forgets
+            });
+            drop(task);
+            go.send(()).unwrap();
+            assert_eq!(on(node, 0, || (current(), around())).1, [""; 0]);
+        });
+        let _turn = turn();
+        nothing_is_left();
+    }
+}
+
+#[test]
+fn a_wait_may_end_while_its_spans_are_exited() {
+    followed(|node, n| {
+        on(node, n - 1, || {
+            let event = std::sync::Arc::new(ums::sync::Event::manual(false));
+            let theirs = event.clone();
+            *CALL.lock() = Some(Box::new(move || {
+                std::thread::spawn(move || theirs.set()).join().unwrap();
+            }));
+            let _span = info_span!("calls").entered();
+            assert_eq!(event.wait(), Ok(()));
+            assert!(CALL.lock().is_none(), "it was called");
+            assert_eq!(around(), ["calls"]);
         });
     });
 }

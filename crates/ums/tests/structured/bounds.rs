@@ -156,6 +156,24 @@ fn the_tasks_of_a_scope_have_its_limit_and_the_next_request_has_none() {
 }
 
 #[test]
+fn a_limit_is_gone_when_its_waiter_is_used_again() {
+    // The nodes take their workers from one pool, too.
+    both_kinds_with(
+        |b| b.schedulers(1).max_workers(1),
+        |node, _, _| {
+            for _ in 0..2 {
+                let limited = || with_timeout(SHORT, || ums::sleep(HOUR));
+                assert_eq!(on(node, 0, limited), Err(TIMED_OUT));
+                let free = || (ums::worker::is_worker(), ums::sleep(2 * SHORT));
+                assert_eq!(on(node, 0, free), (true, Ok(())));
+                assert_eq!(with_timeout(SHORT, || Event::manual(false).wait()), Err(TIMED_OUT));
+                assert_eq!(Event::manual(false).wait_for(2 * SHORT), Err(TIMED_OUT));
+            }
+        },
+    );
+}
+
+#[test]
 fn a_shield_keeps_a_cancellation_away_until_it_ends() {
     both_kinds(|node, _, n| {
         let (go, (mine, theirs)) = (Arc::new(Event::manual(false)), UnixStream::pair().unwrap());

@@ -8,7 +8,7 @@ use ums::io::{CURRENT, Request};
 use ums::node::HiddenOptions;
 use ums::sync::channel::{bounded, unbounded};
 use ums::task::{JoinError, Locals, request_local, with_locals};
-use ums::{WaitError, WaitReason};
+use ums::{WaitError, WaitReason, WorkerKind};
 
 use super::common::{both_kinds, both_kinds_with, each_alone, eventually, on, start};
 use super::{HOUR, SHORT};
@@ -215,7 +215,7 @@ fn a_future_sees_its_values_in_each_poll() {
 
 #[test]
 fn preemptive_code_sees_the_values_of_its_request() {
-    both_kinds(|node, _, n| {
+    both_kinds(|node, kind, n| {
         let (begun, begins) = mpsc::channel();
         let (go, goes) = mpsc::channel::<()>();
         let away = start(node, n - 1, move || {
@@ -226,7 +226,9 @@ fn preemptive_code_sees_the_values_of_its_request() {
                     let nested = TRACE.scope(2, || (ums::sleep(SHORT), seen()).1);
                     [nested, seen()]
                 });
-                if let Ok(away) = ums::worker::couple(EXTERNAL) {
+                let away = ums::worker::couple(EXTERNAL);
+                assert_eq!(away.is_ok(), kind != WorkerKind::Fiber);
+                if let Ok(away) = away {
                     assert_eq!(seen(), own(1));
                     TRACE.scope(3, || drop(away));
                 }
@@ -275,6 +277,62 @@ fn a_completion_routine_sees_nothing_of_the_worker_whose_stack_it_runs_on() {
     });
 }
 
+/// Submits a read whose routine tells what it sees. The byte that it reads is there already.
+fn read_at_once(tell: &mpsc::Sender<(Option<usize>, Option<String>)>) {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK).unwrap();
+    rustix::io::write(&write, b"x").unwrap();
+    let tell = tell.clone();
+    let routine = move |result: std::io::Result<usize>, _: Vec<u8>| {
+        assert_eq!(result.unwrap(), 1);
+        tell.send(seen()).unwrap();
+    };
+    Request::read(read, vec![0; 1], CURRENT, routine).submit();
+}
+
+#[test]
+fn a_completion_routine_sees_nothing_of_the_code_that_submits_it() {
+    let on_this_thread = || {
+        let (tell, told) = mpsc::channel();
+        as_request(1, || {
+            read_at_once(&tell);
+            assert_eq!((told.try_recv(), seen()), (Ok(NOTHING), own(1)));
+        });
+    };
+    on_this_thread();
+    both_kinds(|node, kind, n| {
+        on(node, n - 1, move || {
+            ums::go_preemptive(EXTERNAL, on_this_thread);
+            let away = as_request(2, || ums::worker::couple(EXTERNAL));
+            assert_eq!(away.is_ok(), kind != WorkerKind::Fiber);
+            away.into_iter().for_each(|_away| on_this_thread());
+            // One that another routine submits.
+            let (tell, told) = mpsc::channel();
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK).unwrap();
+            let routine = move |_: std::io::Result<usize>, _: Vec<u8>| {
+                as_request(3, || {
+                    read_at_once(&tell);
+                    tell.send(seen()).unwrap();
+                });
+                tell.send(seen()).unwrap();
+            };
+            as_request(1, || {
+                Request::read(read, vec![0; 1], CURRENT, routine).submit();
+                rustix::io::write(&write, b"x").unwrap();
+                let mut got = Vec::new();
+                eventually("both routines have run", || {
+                    got.extend(told.try_iter());
+                    assert_eq!(seen(), own(1));
+                    got.len() == 3
+                });
+                got.sort();
+                assert_eq!(got, [NOTHING, NOTHING, own(3)]);
+            });
+        });
+    });
+}
+
 /// A value that is counted, and whose destructor may do something.
 struct Counted {
     alive: &'static AtomicUsize,
@@ -296,7 +354,7 @@ impl Drop for Counted {
 }
 
 #[test]
-fn a_value_ends_with_its_last_user_who_may_wait_for_its_destructor() {
+fn a_value_ends_with_its_last_user_and_its_destructor_may_wait() {
     static ALIVE: AtomicUsize = AtomicUsize::new(0);
     let alive = || ALIVE.load(SeqCst);
     let value = || Counted::new(&ALIVE, || ());
