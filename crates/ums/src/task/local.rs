@@ -26,10 +26,12 @@
 //!   a [hidden scheduler](crate::node::HiddenScheduler), which are requests of their own, see
 //!   nothing, unless [`with_locals`] or [`Locals::future`] passes the values on.
 //! * Completion routines of [`io`](crate::io), and wakers that a scheduler calls in a turn, see
-//!   nothing, whichever worker's stack they run on.
+//!   nothing, whichever code they run inside.
 //!
 //! A value that is shared ends with its last user. Its destructor is code of that user, which still
-//! sees the values outside the scope: it may wait, and its panic is the user's.
+//! sees the values outside the scope: it may wait, and its panic is the user's. A task that never
+//! runs ends its share of inherited values where its closure is dropped. That may be in a turn, so
+//! the destructor must not wait there, and a panic of it is contained.
 //!
 //! What this file does not do: nothing sets a value for the rest of a request, or for a thread.
 //!

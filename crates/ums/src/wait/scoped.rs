@@ -4,7 +4,7 @@
 //! most, and the old one comes back after it. So the values can be given to other waiters by
 //! counting one reference, and a chain of tasks of which each sets a value does not grow.
 //!
-//! What this file does not do: it knows no waiter. `bounds` and `locals` say who sets what.
+//! What this file does not do: it knows no waiter. `bounds` and `locals` set and read what is here.
 
 use std::any::Any;
 use std::sync::Arc;

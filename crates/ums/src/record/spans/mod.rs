@@ -15,8 +15,8 @@
 //! a worker is preemptive its spans stay entered, because it runs.
 //!
 //! The same holds for the spans that the application's code enters, if the program's subscriber
-//! has the layer [`SpanLayer`], which notes them. A span that a request leaves entered ends with
-//! the request.
+//! has the layer [`SpanLayer`], which notes them. A span that a request leaves entered is
+//! exited with the request.
 //!
 //! What this room does not do: without that layer, it does not know the application's spans. If
 //! code on a fiber stays inside such a span while it waits, the other fibers of the thread then run
