@@ -24,6 +24,7 @@ use crate::os::lock::Lock;
 use crate::os::panics::contain;
 use crate::sync::channel::{Receiver, RecvError, Sender, unbounded};
 use crate::wait::error::{EnqueueError, WaitError};
+use crate::wait::{Arm, Source, Ticket, Waitable};
 
 /// The first panic of a group's tasks that the group's closure has not met.
 type FirstPanic = Arc<Lock<Option<Box<dyn Any + Send>>>>;
@@ -206,8 +207,7 @@ where
             self.scope.cancel();
         }
         while self.running.get() >= self.max_running.get() && !self.is_cancelled() {
-            let ended = self.receive();
-            self.received.borrow_mut().push_back(ended);
+            self.note(self.receive());
         }
         if self.is_cancelled() {
             self.left_out.set(Some(WaitError::Cancelled));
@@ -253,34 +253,47 @@ where
     /// Passes on the panic of a task.
     pub fn next(&self) -> Result<Option<T>, E> {
         loop {
+            if let Some(next) = self.next_of_ended() {
+                return next;
+            }
+            self.note(self.receive());
+        }
+    }
+
+    /// Returns the next result, if it needs no further report of a task's end.
+    fn next_of_ended(&self) -> Option<Result<Option<T>, E>> {
+        loop {
             let received = self.received.borrow_mut().pop_front();
-            let ended = match received {
-                Some(ended) => ended,
-                None if self.running.get() > 0 => self.receive(),
+            match received {
+                None if self.running.get() > 0 => return None,
                 None => {
                     let left_out = self.left_out.take();
-                    return left_out.map_or(Ok(None), |why| Err(why.into()));
+                    return Some(left_out.map_or(Ok(None), |why| Err(why.into())));
                 }
-            };
-            match ended {
-                Ended::With(result) => return result.map(Some),
-                Ended::Panicked => {
+                Some(Ended::With(result)) => return Some(result.map(Some)),
+                Some(Ended::Panicked) => {
                     let panic = self.panic.lock().take();
                     // Another panic was the first, and was passed on.
                     if let Some(panic) = panic {
                         resume_unwind(panic);
                     }
                 }
-                Ended::NeverRan if self.refused.get() > 0 => {
+                Some(Ended::NeverRan) if self.refused.get() > 0 => {
                     self.refused.set(self.refused.get() - 1);
                 }
                 // If the group is not cancelled, the task has waited too long for a worker.
-                Ended::NeverRan if self.is_cancelled() => {
+                Some(Ended::NeverRan) if self.is_cancelled() => {
                     self.left_out.set(Some(WaitError::Cancelled));
                 }
-                Ended::NeverRan => self.left_out.set(Some(WaitError::TimedOut)),
+                Some(Ended::NeverRan) => self.left_out.set(Some(WaitError::TimedOut)),
             }
         }
+    }
+
+    /// Notes a report of a task's end.
+    fn note(&self, ended: Ended<T, E>) {
+        self.running.set(self.running.get() - 1);
+        self.received.borrow_mut().push_back(ended);
     }
 
     /// Cancels the tasks of the group, and those that are spawned from now on. If the closure of
@@ -333,7 +346,6 @@ where
             }
             RecvError::Disconnected => Err(error),
         });
-        self.running.set(self.running.get() - 1);
         received.expect("the group has a sender, and nothing ends a shielded wait")
     }
 
@@ -357,6 +369,93 @@ where
     fn drain(&self) -> Result<(), E> {
         while !self.given_up.get() && self.next()?.is_some() {}
         Ok(())
+    }
+}
+
+/// The next result of a group, as [`TaskGroup::next`] returns it. A cancellation of the caller ends
+/// the select and not yet the group.
+///
+/// ```
+/// use std::time::Duration;
+/// use ums::sync::Select;
+///
+/// let node = ums::Node::builder().build()?;
+/// let first = node.run(|| {
+///     ums::task_group(|group| {
+///         group.spawn(|| ums::sleep(Duration::from_secs(600)).map(|()| "late"));
+///         group.spawn(|| Ok::<_, ums::WaitError>("first"));
+///         let first = Select::new()
+///             .on(group, |next| next)
+///             .on(Duration::from_secs(60), |()| Ok(None))
+///             .wait()?;
+///         group.cancel();
+///         first
+///     })
+/// });
+/// assert_eq!(first, Ok(Some("first")));
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+impl<'a, T, E> Waitable<'a> for &'a TaskGroup<'_, '_, T, E>
+where
+    T: Send,
+    E: Send + From<WaitError>,
+{
+    type Output = Result<Option<T>, E>;
+
+    fn arm(self) -> Arm<'a, Self::Output> {
+        Arm::new(Next { group: self, report: self.receiver.arm() })
+    }
+}
+
+/// Waits for the next result of a group.
+struct Next<'a, 'scope, 'env, T, E> {
+    group: &'a TaskGroup<'scope, 'env, T, E>,
+    /// The arm that receives the report of a task's end.
+    report: Arm<'a, Result<Ended<T, E>, RecvError>>,
+}
+
+impl<T, E> Next<'_, '_, '_, T, E>
+where
+    T: Send,
+    E: Send + From<WaitError>,
+{
+    fn note(&self, report: Result<Ended<T, E>, RecvError>) {
+        self.group.note(report.expect("the group has a sender"));
+    }
+}
+
+impl<T, E> Source<Result<Option<T>, E>> for Next<'_, '_, '_, T, E>
+where
+    T: Send,
+    E: Send + From<WaitError>,
+{
+    fn try_now(&mut self) -> Option<Result<Option<T>, E>> {
+        loop {
+            if let Some(next) = self.group.next_of_ended() {
+                return Some(next);
+            }
+            let report = self.report.source_mut().try_now()?;
+            self.note(report);
+        }
+    }
+
+    /// It may be that no other worker is free for the tasks.
+    fn about_to_wait(&self) {
+        self.group.scope.hurry();
+    }
+
+    fn queue(&self, ticket: Ticket) -> bool {
+        self.report.source().queue(ticket)
+    }
+
+    fn unqueue(&self, ticket: Ticket, granted: bool) {
+        self.report.source().unqueue(ticket, granted);
+    }
+
+    fn granted(&mut self) -> Option<Result<Option<T>, E>> {
+        let report = self.report.source_mut().granted()?;
+        self.note(report);
+        self.try_now()
     }
 }
 

@@ -154,7 +154,9 @@ impl<T> ScopedJoinHandle<'_, T> {
 /// # Cancellation
 /// If the work request that opened the scope is cancelled, its tasks are: at the latest when the
 /// scope's end begins to wait for them, and at once if it waits already. The end of the scope still
-/// waits until they have ended. [`Scope::cancel`] cancels them earlier. So does a panic of `f`.
+/// waits until they have ended. [`Scope::cancel`] cancels them earlier. So does a panic of `f`, but
+/// not an error that `f` returns, nor a panic of a task; those end a
+/// [`task_group`](crate::task_group).
 /// The time of [`with_timeout`](crate::with_timeout) around the scope is over for the tasks, too.
 ///
 /// ```

@@ -29,6 +29,7 @@ use crate::os::clock::NEVER;
 /// | `&mut Interval` | its next tick has come | as [`tick`](crate::task::Interval::tick) |
 /// | `&CancelToken` | it is cancelled | |
 /// | `&mut JoinHandle` | the task has ended | its result |
+/// | `&TaskGroup` | a task of the group has ended | as [`next`](crate::task::TaskGroup::next) |
 /// | [`polled`](crate::future::polled) | the future is ready | its output |
 /// | `&TcpListener`, `&UnixListener` | there is a connection | what `accept` returns |
 /// | `readable` of a socket | there is input | an error, if there is one |

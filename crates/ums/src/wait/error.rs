@@ -1,6 +1,7 @@
 //! Errors: what may go wrong without a mistake of the caller, such as a timeout. A mistake of the
 //! caller panics with a message, at the place of the mistake.
 
+use std::error::Error;
 use std::io;
 
 use crate::wait::deadlock::DeadlockId;
@@ -26,10 +27,31 @@ pub enum WaitError {
 }
 
 impl WaitError {
-    /// Returns the wait error that this error of an I/O call contains, or `None` if it is an error
-    /// of the operating system.
-    pub fn of(error: &io::Error) -> Option<WaitError> {
-        error.get_ref()?.downcast_ref().copied()
+    /// Returns the wait error that this error is or contains: an error of an I/O call, or of a
+    /// channel, or one of the application that has such a source. Returns `None` if no wait failed.
+    ///
+    /// ```
+    /// use std::{io, time::Duration};
+    /// use ums::WaitError;
+    ///
+    /// let (_tx, rx) = ums::sync::channel::bounded::<u8>(1);
+    /// let receive = || -> io::Result<u8> { Ok(rx.recv_for(Duration::from_millis(1))?) };
+    /// let error = receive().unwrap_err();
+    /// assert_eq!(WaitError::of(&error), Some(WaitError::TimedOut));
+    /// ```
+    pub fn of(error: &(dyn Error + 'static)) -> Option<WaitError> {
+        let mut error = error;
+        loop {
+            if let Some(wait) = error.downcast_ref::<WaitError>() {
+                return Some(*wait);
+            }
+            // The error inside an `io::Error` is not its source.
+            let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            error = match inside {
+                Some(inside) => inside,
+                None => error.source()?,
+            };
+        }
     }
 
     /// Returns the return code of the original for this error: DEADLOCK 3, PREMATURE_WAKEUP 4,

@@ -269,3 +269,69 @@ fn the_ticks_of_an_interval_and_the_value_of_a_oneshot_are_arms() {
         assert!(matches!(gone, Ok(Err(ums::sync::channel::RecvError::Disconnected))));
     });
 }
+
+/// Starts an attempt after another, each after a pause, until one of them has an answer.
+fn first_answer(answers: &[Option<u32>]) -> Result<Option<u32>, WaitError> {
+    ums::task_group(|group| {
+        let mut left = answers.iter();
+        let mut pause = Duration::ZERO;
+        loop {
+            let next = Select::new().on(group, Some).on(pause, |()| None).wait()?;
+            match next.transpose()? {
+                Some(Some(Some(answer))) => {
+                    group.cancel();
+                    return Ok(Some(answer));
+                }
+                Some(Some(None)) => {}
+                // All attempts have ended, or the pause has.
+                Some(None) | None => match left.next() {
+                    Some(answer) => {
+                        pause = SHORT;
+                        group.spawn(move || {
+                            ums::sleep(5 * SHORT)?;
+                            answer.map_or_else(|| ums::sleep(HOUR).map(|()| None), |a| Ok(Some(a)))
+                        });
+                    }
+                    None if pause == Duration::MAX => return Ok(None),
+                    None => pause = Duration::MAX,
+                },
+            }
+        }
+    })
+}
+
+#[test]
+fn the_results_of_a_group_are_arms_beside_a_time() {
+    both_kinds(|node, _, n| {
+        let answer = on(node, n - 1, || first_answer(&[None, None, Some(7), Some(8)]));
+        assert!(matches!(answer, Ok(Some(7 | 8))), "{answer:?}");
+    });
+    // The workers of the tasks are beyond the limit.
+    let one_worker = |builder: ums::Builder| builder.schedulers(1).max_workers(1);
+    for kind in kinds() {
+        one_kind(kind, one_worker, |node| {
+            assert_eq!(on(node, 0, || first_answer(&[None, Some(9)])), Ok(Some(9)));
+            let failed = on(node, 0, || {
+                ums::task_group(|group| {
+                    group.spawn(|| Err::<(), _>(WaitError::TimedOut));
+                    Select::new().on(group, |next| next).on(HOUR, |()| Ok(None)).wait()?
+                })
+            });
+            assert_eq!(failed, Err(WaitError::TimedOut));
+        });
+    }
+}
+
+#[test]
+fn a_panic_of_a_group_passes_through_its_arm() {
+    both_kinds(|node, _, _| {
+        let caught = start(node, 0, || {
+            ums::task_group(|group| {
+                group.spawn(|| -> Result<(), WaitError> { panic!("on purpose") });
+                Select::new().on(group, |next| next).on(HOUR, |()| Ok(None)).wait()?
+            })
+        });
+        let JoinError::Panicked(panic) = caught.join().unwrap_err() else { panic!("it panicked") };
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    });
+}

@@ -1,6 +1,8 @@
 //! Why a value was not sent or received. The names are those of std; failed waits have a variant of
 //! their own.
 
+use std::io;
+
 use crate::wait::error::WaitError;
 
 /// Why a value was not sent; contains the value.
@@ -8,7 +10,7 @@ use crate::wait::error::WaitError;
 pub enum SendError<T> {
     /// The wait for room ended: the deadline passed, or the work request was cancelled.
     #[error("the value was not sent: {1}")]
-    Wait(T, WaitError),
+    Wait(T, #[source] WaitError),
     /// All receivers are gone.
     #[error("the channel has no receiver any more")]
     Disconnected(T),
@@ -19,6 +21,19 @@ impl<T> SendError<T> {
     pub fn into_inner(self) -> T {
         match self {
             SendError::Wait(value, _) | SendError::Disconnected(value) => value,
+        }
+    }
+}
+
+/// For functions that return [`io::Result`]. Without a receiver, the kind is `BrokenPipe`. The
+/// value is dropped.
+impl<T> From<SendError<T>> for io::Error {
+    fn from(error: SendError<T>) -> io::Error {
+        match error {
+            SendError::Wait(_, error) => error.into(),
+            SendError::Disconnected(_) => {
+                io::Error::new(io::ErrorKind::BrokenPipe, SendError::Disconnected(()).to_string())
+            }
         }
     }
 }
@@ -39,10 +54,20 @@ pub enum TrySendError<T> {
 pub enum RecvError {
     /// The wait for a value ended: the deadline passed, or the work request was cancelled.
     #[error("no value was received: {0}")]
-    Wait(WaitError),
+    Wait(#[source] WaitError),
     /// There is no value and no sender any more.
     #[error("the channel is empty and has no sender any more")]
     Disconnected,
+}
+
+/// For functions that return [`io::Result`]. Without a sender, the kind is `UnexpectedEof`.
+impl From<RecvError> for io::Error {
+    fn from(error: RecvError) -> io::Error {
+        match error {
+            RecvError::Wait(error) => error.into(),
+            RecvError::Disconnected => io::Error::new(io::ErrorKind::UnexpectedEof, error),
+        }
+    }
 }
 
 /// Why no value was received at once.

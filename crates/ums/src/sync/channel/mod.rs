@@ -342,8 +342,9 @@ impl<T> Receiver<T> {
         self.recv_within(Patience::Until(deadline))
     }
 
-    /// Iterates over the values as they come, until no sender is left or the work request is
-    /// cancelled.
+    /// Iterates over the values as they come, until no sender is left, the work request is
+    /// cancelled, or the time of [`with_timeout`](crate::with_timeout) is over. It does not say
+    /// which; [`recv`](Receiver::recv) does.
     pub fn iter(&self) -> impl Iterator<Item = T> {
         std::iter::from_fn(|| self.recv().ok())
     }

@@ -4,6 +4,8 @@ use super::*;
 use crate::sync::testing::{Dice, LONG, SHORT, until};
 use crate::wait::error::WaitError;
 use std::collections::HashSet;
+use std::error::Error;
+use std::io;
 use std::sync::Mutex;
 
 fn waiting_receivers<T>(rx: &Receiver<T>) -> usize {
@@ -197,4 +199,28 @@ fn a_oneshot_carries_one_value() {
     assert!(rx.recv_until(Instant::now()).is_err());
     drop(rx);
     assert_eq!(tx.send(5), Err(SendError::Disconnected(5)));
+}
+
+#[test]
+fn a_failed_wait_is_found_in_the_error_of_a_channel_and_in_what_it_becomes() {
+    let timed_out = Some(WaitError::TimedOut);
+    let (tx, rx) = bounded(1);
+    let received = rx.recv_for(SHORT).unwrap_err();
+    assert_eq!(WaitError::of(&received), timed_out);
+    tx.send(1).unwrap();
+    let sent = tx.send_for(2, SHORT).unwrap_err();
+    assert_eq!(WaitError::of(&sent), timed_out);
+    let boxed: Box<dyn Error> = Box::new(io::Error::from(sent));
+    assert_eq!(WaitError::of(&*boxed), timed_out);
+    let inside = io::Error::other(received);
+    assert_eq!(WaitError::of(&inside), timed_out);
+    assert_eq!(io::Error::from(received).kind(), io::ErrorKind::TimedOut);
+    drop(tx);
+    assert_eq!(rx.recv(), Ok(1));
+    let gone = rx.recv().unwrap_err();
+    assert_eq!(WaitError::of(&gone), None);
+    assert_eq!(io::Error::from(gone).kind(), io::ErrorKind::UnexpectedEof);
+    let (tx, _) = bounded(1);
+    let unwanted = io::Error::from(tx.send(Box::new(1)).unwrap_err());
+    assert_eq!(unwanted.kind(), io::ErrorKind::BrokenPipe);
 }
