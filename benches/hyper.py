@@ -3,11 +3,14 @@
 
     cargo build --release -p ums-compat --example hyper_server --example hyper_tokio
     benches/hyper.py [--rounds 5] [--seconds 4] [--connections 64] [--kinds fiber,context,thread]
+                     [--shared]
 
-In each round every server is asked once, in a changing order, so that a disturbance of the machine
-concerns all of them. Prints the medians of requests/s and of the 99th percentile, and the ratio to
-tokio's. `/` answers at once; `/nap` sleeps a millisecond in the runtime's own sleep; `/block` sleeps
-it in the system, as code does that knows nothing of the runtime. Needs wrk.
+The servers run on processor 0, with one scheduler or one worker each, and wrk on processor 1,
+unless `--shared` lets all of them run on any. In each round every server is asked once, in a
+changing order, so that a disturbance of the machine concerns all of them. Prints the medians of
+requests/s and of the 99th percentile, and the ratio to tokio's. `/` answers at once; `/nap` sleeps
+a millisecond in the runtime's own sleep; `/block` sleeps it in the system, as code does that knows
+nothing of the runtime. Needs wrk.
 """
 
 import argparse
@@ -20,12 +23,21 @@ import sys
 UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
 
 
+def on_processor(number, arguments):
+    """Returns what a child process calls first, to run on this processor alone."""
+    return None if arguments.shared else lambda: os.sched_setaffinity(0, {number})
+
+
 def ask(command, path, arguments):
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=on_processor(0, arguments)
+    )
     try:
         address = server.stdout.readline().removeprefix("listening on ").strip()
         wrk = ["wrk", "-t1", f"-c{arguments.connections}", f"-d{arguments.seconds}s", "--latency"]
-        said = subprocess.run(wrk + [f"http://{address}{path}"], capture_output=True, text=True)
+        wrk.append(f"http://{address}{path}")
+        first = on_processor(1, arguments)
+        said = subprocess.run(wrk, capture_output=True, text=True, preexec_fn=first)
         rate = re.search(r"Requests/sec:\s+([\d.]+)", said.stdout)
         late = re.search(r"99%\s+([\d.]+)(us|ms|s|m)", said.stdout)
         if not rate or not late or "Non-2xx" in said.stdout:
@@ -43,6 +55,7 @@ def main():
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--kinds", default="fiber,context,thread")
     parser.add_argument("--paths", default="/,/nap,/block")
+    parser.add_argument("--shared", action="store_true")
     parser.add_argument("--examples", default="target/release/examples")
     arguments = parser.parse_args()
     servers = {"tokio": [os.path.join(arguments.examples, "hyper_tokio"), "127.0.0.1:0"]}

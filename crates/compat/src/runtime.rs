@@ -65,14 +65,14 @@ impl Tokio {
     ///
     /// # Panics
     /// Passes on a panic of the future. Panics in code that runs on a runtime of tokio, whose
-    /// thread it would block: await the future there.
+    /// thread it would block, and where a guard of [`Handle::enter`] is held. On a fiber it may be
+    /// that of another fiber, which must not hold it over a wait.
     pub fn block_on<F>(&self, future: F) -> Result<F::Output, TokioError>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let outside = Handle::try_current().is_err();
-        assert!(outside, "this code runs on a runtime of tokio: await the future instead");
+        assert!(Handle::try_current().is_err(), "{INSIDE}");
         let task = self.handle().spawn(future);
         let aborts = AbortOnDrop(task.abort_handle());
         let ended = block_on(task).map_err(TokioError::Wait)?;
@@ -84,6 +84,9 @@ impl Tokio {
         }
     }
 }
+
+const INSIDE: &str = "this code runs on a runtime of tokio: await the future instead. Or it is \
+    inside a guard of Handle::enter, which no fiber must hold over a wait";
 
 impl Drop for Tokio {
     fn drop(&mut self) {

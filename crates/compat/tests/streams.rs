@@ -231,7 +231,7 @@ fn a_future_on_tokio_is_awaited_and_its_errors_are_told() {
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 theirs.block_on(async move { nested.block_on(async {}) })
             }));
-            let text = *refused.unwrap_err().downcast::<&str>().unwrap();
+            let text = *refused.unwrap_err().downcast::<String>().unwrap();
             assert!(text.contains("await the future instead"), "{kind}: {text}");
             assert_eq!(theirs.block_on(async { 7 }), Ok(7), "{kind}: it still runs");
         });

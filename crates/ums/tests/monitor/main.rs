@@ -186,6 +186,32 @@ fn a_worker_that_works_in_the_kernel_is_told_apart_b34() {
     );
 }
 
+#[inline(never)]
+fn guilty_executor(awaited: tokio::sync::oneshot::Receiver<u32>) -> u32 {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    std::hint::black_box(runtime.block_on(awaited).unwrap()) + 1
+}
+
+/// `block_on` of this crate parks only its worker.
+#[test]
+fn the_executor_of_another_runtime_that_blocks_a_scheduler_is_named_b34() {
+    both_watched(
+        1,
+        stalls,
+        |b| b,
+        |node, told, _| {
+            let (tell, awaited) = tokio::sync::oneshot::channel();
+            let request = start(node, 0, move || guilty_executor(awaited));
+            let report = the_only(told);
+            tell.send(1).unwrap();
+            assert_eq!(request.join().unwrap(), 2);
+            assert_eq!(report.diagnosis, Diagnosis::Blocked, "{report}");
+            assert_names(&report, "guilty_executor");
+            assert_names(&report, "block_on");
+        },
+    );
+}
+
 #[test]
 fn a_stall_that_lasts_is_non_yielding_and_reported_again_at_growing_intervals_b32_b38() {
     let options = || stalls().non_yield(ms(1000)).repeat(ms(100));
