@@ -10,9 +10,10 @@ use std::future::Future;
 use std::io;
 use std::panic::resume_unwind;
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use ums::WaitError;
 use ums::future::block_on;
+use ums::sync::{Foreign, foreign};
 
 /// A runtime of tokio with a thread of its own. It runs futures that create tokio's sockets and
 /// timers, such as those of reqwest and sqlx, while the worker that waits for them is parked.
@@ -54,6 +55,28 @@ impl Tokio {
     /// Returns the runtime's handle, to spawn tasks that nothing waits for.
     pub fn handle(&self) -> &Handle {
         self.runtime.as_ref().expect("it is there until it is dropped").handle()
+    }
+
+    /// Enters the runtime's context, in which `tokio::spawn` and tokio's timers find the runtime.
+    /// The context belongs to the thread, and so to all fibers of a scheduler: drop the guard
+    /// before the worker waits or yields. In a debug build, a worker that waits or yields inside
+    /// panics with the place of this call. [`Handle::enter`] has no such check.
+    ///
+    /// ```
+    /// let tokio = ums_compat::Tokio::new()?;
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let task = node.run(move || {
+    ///     let inside = tokio.enter();
+    ///     let task = tokio::spawn(async { 7 });
+    ///     drop(inside);
+    ///     ums::future::block_on(task)
+    /// });
+    /// assert_eq!(task.unwrap().unwrap(), 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn enter(&self) -> Foreign<EnterGuard<'_>> {
+        foreign(self.handle().enter())
     }
 
     /// Runs a future on the runtime and waits for its output. If the wait fails, the runtime drops

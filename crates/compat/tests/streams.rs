@@ -21,6 +21,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tower_service::Service;
 use ums::future::{block_on, spawn_future};
 use ums::net::{TcpListener, TcpStream, UnixStream};
+#[cfg(debug_assertions)]
+use ums::task::JoinError;
 use ums::{Node, WaitError};
 use ums_compat::{Connector, Stream, Timer, Tokio, TokioError};
 
@@ -246,6 +248,23 @@ fn a_future_on_tokio_is_awaited_and_its_errors_are_told() {
         let _ = waiter.join().map(|ended| {
             assert_eq!(ended, Err(TokioError::Wait(WaitError::Cancelled)), "{kind}");
         });
+    });
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_worker_that_waits_inside_tokios_context_is_told_where_it_entered() {
+    each_kind(|node, kind| {
+        let waits = node.spawn(|| {
+            let tokio = Tokio::new().unwrap();
+            let _inside = tokio.enter();
+            ums::yield_now();
+        });
+        let Err(JoinError::Panicked(panic)) = waits.unwrap().join() else {
+            panic!("{kind}: it may not wait")
+        };
+        let text = panic.downcast::<String>().unwrap();
+        assert!(text.contains("streams.rs"), "{kind}: {text}");
     });
 }
 

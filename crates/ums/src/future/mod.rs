@@ -24,8 +24,9 @@
 //! * `poll` runs as a part of the caller. A future that needs a runtime around it, such as tokio's
 //!   timers and sockets, must be made inside it: spawn it there and await its handle here.
 //! * On a fiber, do not keep what belongs to a thread over a call, such as the guard of
-//!   `tokio::runtime::Handle::enter`: another fiber of the thread would find it. Other runtimes'
-//!   `block_on` blocks the whole scheduler; use this one, or
+//!   `tokio::runtime::Handle::enter`: another fiber of the thread would find it. The crate
+//!   `ums-compat` has a guard that finds that out. Other runtimes' `block_on` blocks the whole
+//!   scheduler, and the [`monitor`](crate::monitor) names it; use this one, or
 //!   [`go_preemptive`](crate::go_preemptive).
 //!
 //! A future of `block_on` keeps the stack of its caller while it is pending. [`spawn_future`]
