@@ -6,8 +6,6 @@
 //! they compute, while the commit waits for the sync of the log, and after that. Then the power
 //! goes off. The sequence follows from the seed.
 
-use std::collections::VecDeque;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +17,7 @@ use ums::task::JoinError;
 use ums::{Node, User};
 
 use crate::engine::Files;
-use crate::host::Conn;
+use crate::host::memory::MemoryConn;
 use crate::server::{Server, Settings};
 use crate::session::{Flow, Session};
 use crate::vfs::testing::{LossyDisk, lossy};
@@ -27,48 +25,18 @@ use crate::vfs::testing::{LossyDisk, lossy};
 const SESSIONS: u64 = 3;
 const ROWS: u64 = 4;
 
-struct Client {
-    user: u64,
-    input: VecDeque<u8>,
-    output: Vec<u8>,
-    /// Set when the session's next request is asked for.
-    resumed: Arc<Event>,
-    queueing: Queueing,
-}
-
 /// Held while a request is queued or cancelled, because both take a lock that the simulated world
 /// does not see.
 type Queueing = Arc<Mutex<()>>;
 
-impl Conn for Client {
-    fn user(&self) -> u64 {
-        self.user
-    }
-
-    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match io::Read::read(&mut self.input, buf)? {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            read => Ok(read),
-        }
-    }
-
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.try_read(buf)
-    }
-
-    fn resume(&self) -> Box<dyn FnOnce() + Send> {
-        let resumed = Arc::clone(&self.resumed);
-        Box::new(move || resumed.set())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.output.extend(bytes);
-        Ok(())
-    }
+/// A session with its connection.
+struct Talk {
+    session: Session,
+    conn: MemoryConn,
+    /// Set when the session's next request is asked for.
+    resumed: Arc<Event>,
+    queueing: Queueing,
 }
-
-/// A session with its client.
-type Talk = (Session, Client);
 
 fn query(sql: &str) -> Vec<u8> {
     [b"Q", &(sql.len() as u32 + 5).to_be_bytes()[..], sql.as_bytes(), b"\0"].concat()
@@ -77,14 +45,14 @@ fn query(sql: &str) -> Vec<u8> {
 /// Passes these bytes to the session, in as many requests of the user as it needs. Returns the
 /// answer.
 fn send(mut talk: Talk, user: &User, bytes: &[u8]) -> (Talk, String) {
-    talk.1.input.extend(bytes);
-    let (resumed, queueing) = (talk.1.resumed.clone(), talk.1.queueing.clone());
+    talk.conn.input.extend(bytes);
+    let (resumed, queueing) = (talk.resumed.clone(), talk.queueing.clone());
     let talk = Arc::new(Mutex::new(talk));
     loop {
         let theirs = Arc::clone(&talk);
         let request = move || {
-            let (session, client) = &mut *theirs.lock();
-            session.on_readable(client)
+            let Talk { session, conn, .. } = &mut *theirs.lock();
+            session.on_readable(conn)
         };
         let queued = queueing.lock();
         let task = user.enqueue(request).unwrap();
@@ -100,7 +68,7 @@ fn send(mut talk: Talk, user: &User, bytes: &[u8]) -> (Talk, String) {
         }
     }
     let mut talk = Arc::into_inner(talk).expect("the request has ended").into_inner();
-    let answer = std::mem::take(&mut talk.1.output);
+    let answer = std::mem::take(&mut talk.conn.output);
     (talk, String::from_utf8_lossy(&answer).into_owned())
 }
 
@@ -113,10 +81,12 @@ fn serve(disk: &LossyDisk) -> Arc<Server> {
 }
 
 fn log_in(server: &Arc<Server>, user: &User, queueing: &Queueing) -> Talk {
-    let (resumed, queueing) = (Arc::new(Event::auto(false)), queueing.clone());
-    let (user_id, input, output) = (user.id(), VecDeque::new(), Vec::new());
-    let client = Client { user: user_id, input, output, resumed, queueing };
-    let talk = (server.session(user.id()), client);
+    let resumed = Arc::new(Event::auto(false));
+    let resume = resumed.clone();
+    let mut conn = MemoryConn::of(user.id());
+    conn.resume = Some(Arc::new(move || resume.set()));
+    let (session, queueing) = (server.session(user.id()), queueing.clone());
+    let talk = Talk { session, conn, resumed, queueing };
     send(talk, user, b"\0\0\0\x10\0\x03\0\0user\0u\0\0").0
 }
 

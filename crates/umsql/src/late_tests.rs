@@ -4,8 +4,6 @@
 //! The engine's connection of the test has a function that does what the clock does when a time is
 //! over. The statement that calls it is too short to notice.
 
-use std::collections::VecDeque;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,48 +12,20 @@ use rusqlite::functions::FunctionFlags;
 use ums::{Node, User};
 
 use crate::engine::Files;
-use crate::host::{self, Conn};
+use crate::host;
+use crate::host::memory::MemoryConn;
 use crate::keys::Cause;
 use crate::server::{Server, Settings};
 use crate::session::{Flow, Session};
 use crate::vfs::testing::{LossyDisk, lossy};
 
-#[derive(Default)]
-struct Client {
-    user: u64,
-    input: VecDeque<u8>,
-    output: Vec<u8>,
-}
-
-impl Conn for Client {
-    fn user(&self) -> u64 {
-        self.user
-    }
-
-    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match io::Read::read(&mut self.input, buf)? {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            read => Ok(read),
-        }
-    }
-
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.try_read(buf)
-    }
-
-    fn resume(&self) -> Box<dyn FnOnce() + Send> {
-        Box::new(|| unreachable!("nothing is deferred"))
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.output.extend(bytes);
-        Ok(())
-    }
-}
-
 /// Passes these bytes to the session, which carries out one unit of them in each request of the
 /// user. Returns the answer.
-fn send(mut talk: (Session, Client), user: &User, bytes: &[u8]) -> ((Session, Client), String) {
+fn send(
+    mut talk: (Session, MemoryConn),
+    user: &User,
+    bytes: &[u8],
+) -> ((Session, MemoryConn), String) {
     talk.1.input.extend(bytes);
     loop {
         let request = move || {
@@ -89,7 +59,7 @@ fn execute(sql: &str) -> Vec<u8> {
 
 /// Returns a session that has logged in, on a server where `soundex` is the end of the time that
 /// `cause` names.
-fn begin(cause: Cause) -> (Arc<Server>, Node, User, (Session, Client)) {
+fn begin(cause: Cause) -> (Arc<Server>, Node, User, (Session, MemoryConn)) {
     let mut settings = Settings::new(Path::new("/db"));
     settings.files = Files::On(lossy(&LossyDisk::default()));
     settings.timeouts.statement = Duration::from_secs(3600);
@@ -105,7 +75,7 @@ fn begin(cause: Cause) -> (Arc<Server>, Node, User, (Session, Client)) {
     let lease = server.engine.lease(0).unwrap();
     lease.create_scalar_function("soundex", 1, FunctionFlags::SQLITE_UTF8, over).unwrap();
     drop(lease);
-    let client = Client { user: user.id(), ..Client::default() };
+    let client = MemoryConn::of(user.id());
     let talk = (server.session(user.id()), client);
     let (talk, welcome) = send(talk, &user, b"\0\0\0\x10\0\x03\0\0user\0u\0\0");
     assert!(welcome.ends_with("Z\0\0\0\x05I"), "{welcome:?}");
@@ -158,7 +128,7 @@ fn nothing_is_carried_out_for_a_client_that_has_gone() {
     let (session, flow) = user.enqueue(request).unwrap().join().unwrap();
     assert_eq!(flow, Flow::Close);
     drop(session);
-    let client = Client { user: user.id(), ..Client::default() };
+    let client = MemoryConn::of(user.id());
     let talk = (server.session(user.id()), client);
     let (talk, _) = send(talk, &user, b"\0\0\0\x10\0\x03\0\0user\0u\0\0");
     let (_, answer) = send(talk, &user, &query("select 'all ' || count(*) from t"));

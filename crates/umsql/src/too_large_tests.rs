@@ -1,12 +1,10 @@
 //! A message for which the client has no memory left is skipped and answered with one error, and
 //! the session goes on.
 
-use std::collections::VecDeque;
-use std::io;
 use std::path::Path;
 
 use crate::engine::Files;
-use crate::host::Conn;
+use crate::host::memory::MemoryConn;
 use crate::server::{Server, Settings};
 use crate::session::{Flow, Session};
 use crate::vfs::testing::{LossyDisk, lossy};
@@ -14,44 +12,12 @@ use crate::vfs::testing::{LossyDisk, lossy};
 /// What a client may take in these tests, in bytes.
 const MEMORY: usize = 8 << 20;
 
-#[derive(Default)]
-struct Client {
-    input: VecDeque<u8>,
-    output: Vec<u8>,
-}
-
-impl Conn for Client {
-    fn user(&self) -> u64 {
-        1
-    }
-
-    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match io::Read::read(&mut self.input, buf)? {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            read => Ok(read),
-        }
-    }
-
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.try_read(buf)
-    }
-
-    fn resume(&self) -> Box<dyn FnOnce() + Send> {
-        Box::new(|| ())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.output.extend(bytes);
-        Ok(())
-    }
-}
-
 /// Returns a session that has logged in, and its client.
-fn begin() -> (Session, Client) {
+fn begin() -> (Session, MemoryConn) {
     let mut settings = Settings::new(Path::new("/db"));
     settings.limits.client = MEMORY;
     settings.files = Files::On(lossy(&LossyDisk::default()));
-    let mut talk = (Server::open(settings).unwrap().session(1), Client::default());
+    let mut talk = (Server::open(settings).unwrap().session(1), MemoryConn::of(1));
     send(&mut talk, b"\0\0\0\x10\0\x03\0\0user\0u\0\0");
     assert!(talk.0.is_logged_in());
     assert_eq!(send(&mut talk, &query("create table t(a text)")).0, "CZ");
@@ -60,7 +26,7 @@ fn begin() -> (Session, Client) {
 
 /// Passes these bytes to the session until it waits for more. Returns the tags of its answers, and
 /// the answers as a text.
-fn send((session, client): &mut (Session, Client), bytes: &[u8]) -> (String, String) {
+fn send((session, client): &mut (Session, MemoryConn), bytes: &[u8]) -> (String, String) {
     client.input.extend(bytes);
     client.output.clear();
     loop {

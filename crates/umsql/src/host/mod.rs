@@ -9,6 +9,8 @@
 //! It contains neither SQL nor the wire protocol.
 
 pub(crate) mod files;
+#[cfg(test)]
+pub(crate) mod memory;
 
 use std::io;
 use std::sync::Arc;
