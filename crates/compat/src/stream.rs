@@ -108,12 +108,22 @@ impl<S: Socket> Stream<S> {
         self.watch.into_inner()
     }
 
-    /// Reads into the buffer when there is input.
-    fn poll_in(&mut self, context: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// Calls `read` when there is input. `read` tries to read, and returns whether it has filled
+    /// its buffer. So does this function.
+    fn poll_in(
+        &mut self,
+        context: &mut Context<'_>,
+        mut read: impl FnMut(&S) -> io::Result<bool>,
+    ) -> Poll<io::Result<bool>> {
+        ready!(self.poll_turn(context));
         loop {
-            ready!(self.poll_input(context))?;
-            let result = self.get_ref().try_read(buf);
-            self.may_have_input = matches!(result, Ok(n) if n == buf.len());
+            if !self.may_have_input {
+                let ready = self.watch.poll_readable(context);
+                self.note(&ready);
+                ready!(ready)?;
+            }
+            let result = read(self.get_ref());
+            self.may_have_input = matches!(result, Ok(true));
             match result {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return Poll::Ready(result),
@@ -124,23 +134,8 @@ impl<S: Socket> Stream<S> {
     /// Reads as much of the rest as there is, for hyper. An error comes again at the next read.
     #[cold]
     fn read_more(&mut self, buf: &mut hyper::rt::ReadBufCursor<'_>) {
-        let mut bytes = [0; LONG];
-        let room = buf.remaining().min(LONG);
-        let n = self.get_ref().try_read(&mut bytes[..room]).unwrap_or(0);
-        self.may_have_input = n == LONG;
-        buf.put_slice(&bytes[..n]);
-    }
-
-    /// Waits until a read is worth a try.
-    fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_turn(context));
-        if !self.may_have_input {
-            let ready = self.watch.poll_readable(context);
-            self.note(&ready);
-            ready!(ready)?;
-            self.may_have_input = true;
-        }
-        Poll::Ready(Ok(()))
+        let filled = read_for_hyper::<LONG>(self.get_ref(), buf);
+        self.may_have_input = filled.unwrap_or(false);
     }
 
     fn poll_out(
@@ -193,10 +188,22 @@ impl<S: Socket> From<S> for Stream<S> {
     }
 }
 
-/// What a read of hyper tries to read first, and then if there was as much. It is on the caller's
-/// stack for a moment, because only unsafe code can say how much of hyper's own buffer is filled.
+/// What a read of hyper tries to read first, and then if there was as much.
 const SHORT: usize = 1 << 10;
 const LONG: usize = 8 << 10;
+
+/// Reads at most this many bytes. They are on the caller's stack for a moment, because only unsafe
+/// code can say how much of hyper's own buffer is filled. Returns whether there were as many.
+fn read_for_hyper<const MOST: usize>(
+    socket: &impl Socket,
+    buf: &mut hyper::rt::ReadBufCursor<'_>,
+) -> io::Result<bool> {
+    let mut bytes = [0; MOST];
+    let room = buf.remaining().min(MOST);
+    let n = socket.try_read(&mut bytes[..room])?;
+    buf.put_slice(&bytes[..n]);
+    Ok(n == room)
+}
 
 impl<S: Socket + Unpin> hyper::rt::Read for Stream<S> {
     fn poll_read(
@@ -205,12 +212,9 @@ impl<S: Socket + Unpin> hyper::rt::Read for Stream<S> {
         mut buf: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
-        ready!(stream.poll_input(context))?;
-        let mut bytes = [0; SHORT];
-        let room = buf.remaining().min(SHORT);
-        let n = ready!(stream.poll_in(context, &mut bytes[..room]))?;
-        buf.put_slice(&bytes[..n]);
-        if n == SHORT {
+        let read = |socket: &S| read_for_hyper::<SHORT>(socket, &mut buf);
+        let filled = ready!(stream.poll_in(context, read))?;
+        if filled && buf.remaining() > 0 {
             stream.read_more(&mut buf);
         }
         Poll::Ready(Ok(()))
@@ -223,11 +227,14 @@ impl<S: Socket + Unpin> tokio::io::AsyncRead for Stream<S> {
         context: &mut Context<'_>,
         buf: &mut tokio::io::ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = self.get_mut();
-        ready!(stream.poll_input(context))?;
-        let n = ready!(stream.poll_in(context, buf.initialize_unfilled()))?;
-        buf.advance(n);
-        Poll::Ready(Ok(()))
+        let read = |socket: &S| {
+            let into = buf.initialize_unfilled();
+            let n = socket.try_read(into)?;
+            let filled = n == into.len();
+            buf.advance(n);
+            Ok(filled)
+        };
+        self.get_mut().poll_in(context, read).map_ok(drop)
     }
 }
 

@@ -166,7 +166,7 @@ fn hyper_ends_a_connection_that_sends_no_request_in_time() {
         let server = node.spawn(move || {
             let stream = Stream::new(listener.accept().unwrap().0);
             let mut server = http1::Builder::new();
-            let server = server.timer(Timer).header_read_timeout(Duration::from_millis(200));
+            let server = server.timer(Timer).header_read_timeout(Duration::from_secs(3));
             block_on(server.serve_connection(stream, service_fn(hello))).unwrap()
         });
         let mut client = TcpStream::connect(address).unwrap();
