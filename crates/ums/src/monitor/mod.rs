@@ -59,7 +59,7 @@ mod report;
 mod sentence;
 mod slow;
 mod text;
-mod unwind;
+pub(crate) mod unwind;
 mod watch;
 mod writer;
 

@@ -78,7 +78,7 @@ impl Drop for Walker {
 }
 
 /// Returns the frames of a sample, the innermost first.
-pub(super) fn frames(sample: &Sample) -> Vec<Frame> {
+pub(crate) fn frames(sample: &Sample) -> Vec<Frame> {
     Walker::new().frames(sample)
 }
 
@@ -86,7 +86,7 @@ pub(super) fn frames(sample: &Sample) -> Vec<Frame> {
 /// a signal, which could end a system call. If a function keeps a frame pointer, as those of the
 /// standard library do, the list ends with that function, because the position of its frame is not
 /// known. The caller checks afterwards that the thread still waits there.
-pub(super) fn frames_of_waiting(waits: &Waits) -> Vec<Frame> {
+pub(crate) fn frames_of_waiting(waits: &Waits) -> Vec<Frame> {
     let Some(memory) = OwnMemory::open() else { return Vec::new() };
     let stack = memory.copy_up_to(waits.sp as usize, sample::COPY_MAX);
     frames(&Sample::of_sleeping(waits.pc, waits.sp, stack))

@@ -41,6 +41,17 @@ pub const fn pick(_: u64) -> Option<u64> {
 #[inline(always)]
 pub const fn point(_: &'static str) {}
 
+/// Marks an operation on a lock, a channel or the like, before which another thread of the world
+/// may run.
+#[inline(always)]
+pub const fn operation(_: &'static str) {}
+
+/// Runs `call` while no other thread of the world runs.
+#[inline(always)]
+pub fn uninterrupted<R>(call: impl FnOnce() -> R) -> R {
+    call()
+}
+
 /// Waits, in a simulated world.
 #[inline(always)]
 pub const fn block(_: On, _: u64, _: &'static str) {}

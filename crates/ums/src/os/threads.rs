@@ -133,6 +133,20 @@ pub fn point(what: &'static str) {
     sim::point(what);
 }
 
+/// Marks the beginning of an operation on a lock, a channel or the like. In a simulated world,
+/// another thread may run before it. The caller holds no lock of the standard library.
+#[inline(always)]
+pub fn operation(what: &'static str) {
+    sim::operation(what);
+}
+
+/// Runs `call`. In a simulated world no other thread runs meanwhile, so the caller may hold a lock
+/// of the standard library.
+#[inline(always)]
+pub fn uninterrupted<R>(call: impl FnOnce() -> R) -> R {
+    sim::uninterrupted(call)
+}
+
 /// Checks at growing intervals until `so` returns true or the time has passed. Returns whether it
 /// became true.
 pub fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {

@@ -28,7 +28,7 @@ impl Frame {
 
     /// Returns whether the function is part of the foundation: neither the application's code, nor
     /// that of a library which the application chose.
-    fn is_foundation(&self) -> bool {
+    pub(crate) fn is_foundation(&self) -> bool {
         const CRATES: [&str; 12] = [
             "core",
             "std",

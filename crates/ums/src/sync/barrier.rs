@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
 use crate::current;
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
 use crate::wait::error::WaitError;
@@ -80,6 +81,7 @@ impl Barrier {
     }
 
     fn wait_within(&self, patience: Patience) -> Result<BarrierWaitResult, WaitError> {
+        operation("barrier: wait");
         let settled = current::before_short_lock();
         let mut round = self.round.lock();
         drop(settled);

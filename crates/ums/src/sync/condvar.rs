@@ -19,6 +19,7 @@ use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
 use super::raw_mutex::RawMutex;
 use crate::current;
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
 use crate::wait::error::WaitError;
@@ -111,12 +112,14 @@ impl Condvar {
 
     /// Wakes the first waiter.
     pub fn notify_one(&self) {
+        operation("condvar: notify_one");
         let granted = self.queue.lock().grant_one();
         granted.into_iter().for_each(current::ready);
     }
 
     /// Wakes all present waiters, in the order in which they came.
     pub fn notify_all(&self) {
+        operation("condvar: notify_all");
         let granted = self.queue.lock().grant_all();
         granted.ready();
     }
@@ -140,6 +143,7 @@ impl Condvar {
         guard: &mut MutexGuard<'_, T>,
         patience: Patience,
     ) -> Result<(), WaitError> {
+        operation("condvar: wait");
         let settled = current::before_short_lock();
         let mut queue = self.queue.lock();
         drop(settled);

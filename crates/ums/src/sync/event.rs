@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
 use crate::current::{self, Operation};
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{Arm, Outcome, Source, Ticket, Waitable};
@@ -58,6 +59,7 @@ impl Event {
     /// Sets the event. A manual event lets all waiters continue; an auto event lets the first
     /// waiter continue, or, if there is none, the next caller.
     pub fn set(&self) {
+        operation("event: set");
         let caller = Operation::begin_release();
         if !self.resets_itself {
             let batch = caller.locked(&self.queue, |queue| {
@@ -78,12 +80,14 @@ impl Event {
 
     /// Resets the event; returns whether it was set.
     pub fn reset(&self) -> bool {
+        operation("event: reset");
         self.set.swap(false, Ordering::AcqRel)
     }
 
     /// Returns whether the event was set at some moment during the call. Does not reset it.
     pub fn is_set(&self) -> bool {
-        self.set.load(Ordering::Acquire)
+        operation("event: is_set");
+        self.is_set_now()
     }
 
     /// Waits until the event is set.
@@ -112,6 +116,7 @@ impl Event {
 
     #[inline]
     fn wait_within(&self, patience: Patience) -> Result<(), WaitError> {
+        operation("event: wait");
         if self.take() {
             return Ok(());
         }
@@ -137,7 +142,12 @@ impl Event {
 
     #[inline]
     fn take(&self) -> bool {
-        if self.resets_itself { self.is_set() && self.reset() } else { self.is_set() }
+        self.is_set_now() && (!self.resets_itself || self.set.swap(false, Ordering::AcqRel))
+    }
+
+    #[inline]
+    fn is_set_now(&self) -> bool {
+        self.set.load(Ordering::Acquire)
     }
 
     #[cfg(test)]
@@ -163,7 +173,7 @@ impl Source<()> for &Event {
         let _settled = current::before_short_lock();
         let mut queue = self.queue.lock();
         // As in `wait_within`: `set` either comes before this look, or finds the ticket.
-        let waits = !self.is_set();
+        let waits = !self.is_set_now();
         if waits {
             queue.push(ticket, ());
         }
@@ -184,7 +194,7 @@ impl Source<()> for &Event {
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.resets_itself { "auto" } else { "manual" };
-        f.debug_struct("Event").field("reset", &kind).field("set", &self.is_set()).finish()
+        f.debug_struct("Event").field("reset", &kind).field("set", &self.is_set_now()).finish()
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::event::Event;
+use crate::os::threads::operation;
 use crate::wait::error::WaitError;
 use crate::wait::{Arm, Waitable};
 
@@ -34,6 +35,7 @@ impl Latch {
 
     /// Reduces the count by one; the last call opens the latch. Further calls change nothing.
     pub fn count_down(&self) {
+        operation("latch: count_down");
         let down = |left: usize| left.checked_sub(1);
         if self.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, down) == Ok(1) {
             self.open.set();

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use super::raw_mutex::RawMutex;
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 
 /// A cell that is written once.
@@ -66,6 +67,7 @@ impl<T> OnceCell<T> {
     /// Panics like [`get_or_init`](OnceCell::get_or_init).
     #[inline]
     pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        operation("once: get");
         match self.get() {
             Some(value) => Ok(value),
             None => self.init(make),

@@ -25,6 +25,7 @@ use super::queue::{ShortLock, WaitQueue};
 use super::traced;
 use crate::current::{self, Operation};
 use crate::os::atomic_ref::{AtomicMarkedRef, MarkedRef};
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, Waiter};
@@ -62,6 +63,7 @@ impl RawMutex {
     /// Locks the mutex if it is free, and returns whether it did. Never waits.
     #[inline]
     pub fn try_lock(&self) -> bool {
+        operation("mutex: try_lock");
         self.try_lock_as(current::waiter())
     }
 
@@ -72,6 +74,7 @@ impl RawMutex {
     /// Panics if the caller owns the mutex already, because it would wait for itself.
     #[inline]
     pub fn lock(&self, reason: WaitReason) {
+        operation("mutex: lock");
         let endless = Patience::Endless;
         while !self.try_lock_as(current::waiter())
             && self.lock_slow(reason, endless, AsVictim::Never).is_err()
@@ -85,6 +88,7 @@ impl RawMutex {
     /// break a deadlock.
     #[inline(always)]
     pub(super) fn lock_or_panic(&self, reason: WaitReason) {
+        operation("mutex: lock");
         if !self.try_lock_as(current::waiter()) {
             // A second panic would end the process.
             let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
@@ -105,6 +109,7 @@ impl RawMutex {
     /// Locks the mutex within the caller's limit.
     #[inline]
     pub(super) fn lock_within(&self, reason: WaitReason, p: Patience) -> Result<(), WaitError> {
+        operation("mutex: lock");
         if self.try_lock_as(current::waiter()) {
             return Ok(());
         }
@@ -114,6 +119,7 @@ impl RawMutex {
     /// Unlocks the mutex, which the caller must own: hands it to the first waiter, or frees it.
     #[inline]
     pub fn unlock(&self) {
+        operation("mutex: unlock");
         traced::left(self);
         let word = self.word.load();
         let free = || self.word.compare_exchange(word, Word::NULL);

@@ -28,6 +28,7 @@ use super::queue::{Batch, ShortLock, WaitQueue};
 use super::traced;
 use crate::current;
 use crate::os::atomic_ref::AtomicRef;
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, Waiter};
@@ -109,6 +110,7 @@ impl RawRwLock {
     /// Takes the share if it is available and there are no waiters.
     #[inline]
     pub(super) fn try_lock(&self, share: Share) -> bool {
+        operation("rwlock: lock");
         let take = |word| (word & WAITERS == 0 && share.fits(word)).then(|| word + share.bits());
         let taken = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok();
         if taken {
@@ -141,6 +143,7 @@ impl RawRwLock {
     /// Releases the share, which the caller must hold.
     #[inline]
     pub(super) fn unlock(&self, share: Share) {
+        operation("rwlock: unlock");
         traced::left(self);
         if share == Share::Exclusive {
             self.writer.store(None);

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
 use crate::current::{self, Operation};
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{Arm, Outcome, Source, Ticket, Waitable};
@@ -123,6 +124,7 @@ impl Semaphore {
 
     /// Takes `n` permits together without waiting; returns `None` if fewer are free or others wait.
     pub fn try_acquire_many(&self, n: usize) -> Option<Permit<'_>> {
+        operation("semaphore: try_acquire");
         // Not `then_some`, which would make a permit even if none was taken; its drop would add
         // permits.
         self.take(n).then(|| Permit { semaphore: self, permits: n })
@@ -149,6 +151,7 @@ impl Semaphore {
     /// # Panics
     /// Panics if there would be more than [`Semaphore::MAX`].
     pub fn add_permits(&self, n: usize) {
+        operation("semaphore: release");
         let add = |word: usize| {
             let permits = (word / ONE).checked_add(n).filter(|p| *p <= Semaphore::MAX);
             permits.map(|permits| (permits * ONE) | (word & WAITERS))
@@ -162,10 +165,12 @@ impl Semaphore {
 
     /// Returns how many permits were free at some moment during the call.
     pub fn available(&self) -> usize {
+        operation("semaphore: available");
         self.word.load(Ordering::Relaxed) / ONE
     }
 
     fn acquire_within(&self, n: usize, patience: Patience) -> Result<Permit<'_>, WaitError> {
+        operation("semaphore: acquire");
         if !self.take(n) {
             self.acquire_slow(n, patience)?;
         }

@@ -25,6 +25,7 @@ use std::time::Duration;
 use crate::current::ready;
 use crate::os::lock::Lock;
 use crate::os::panics::contain;
+use crate::os::threads::operation;
 use crate::scheduler::Scheduler;
 use crate::scheduler::request::{Cancelled, RequestId, RequestRef, RequestState};
 use crate::sync::Event;
@@ -73,6 +74,7 @@ impl std::fmt::Debug for CancelHandle {
 
 /// Cancels a request that was queued on the scheduler with this serial number.
 pub(super) fn cancel(state: &RequestState, home: u64) {
+    operation("task: cancel");
     pass_on(state.cancel());
     let is_dropped = state.is_queued() && !state.starts_cancelled;
     let home = if is_dropped { Scheduler::with_serial(home) } else { None };

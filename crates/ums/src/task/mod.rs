@@ -37,6 +37,7 @@ use crate::bounds::keeps_worker;
 use crate::current::{self, park};
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
+use crate::os::threads::{operation, uninterrupted};
 use crate::record::reason::WaitReason;
 use crate::record::wait_stats::Account;
 use crate::scheduler::request::{
@@ -72,7 +73,6 @@ pub use scope::{Scope, ScopedJoinHandle, scope};
 ///     }
 /// }
 /// ```
-#[derive(Debug)]
 pub enum JoinError<H = ()> {
     /// The task panicked; contains the panic's payload.
     Panicked(Box<dyn Any + Send + 'static>),
@@ -87,9 +87,7 @@ impl<H> std::fmt::Display for JoinError<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             JoinError::Panicked(payload) => {
-                let text = payload.downcast_ref::<&str>().copied();
-                let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-                write!(f, "the task panicked: {}", text.unwrap_or("(no text)"))
+                write!(f, "the task panicked: {}", text_of(&**payload).unwrap_or("(no text)"))
             }
             JoinError::NeverRan => {
                 f.write_str("the task never ran: it was cancelled, or given up, before it began")
@@ -99,7 +97,27 @@ impl<H> std::fmt::Display for JoinError<H> {
     }
 }
 
-impl<H: std::fmt::Debug> std::error::Error for JoinError<H> {}
+/// Shows the text of the panic.
+impl<H> std::fmt::Debug for JoinError<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            JoinError::Panicked(payload) => {
+                let text = text_of(&**payload).unwrap_or("(no text)");
+                f.debug_tuple("Panicked").field(&text).finish()
+            }
+            JoinError::NeverRan => f.write_str("NeverRan"),
+            JoinError::Wait(_, error) => f.debug_tuple("Wait").field(error).finish(),
+        }
+    }
+}
+
+impl<H> std::error::Error for JoinError<H> {}
+
+/// Returns the text of a panic, if it has one.
+fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+}
 
 impl<H> From<NoResult> for JoinError<H> {
     fn from(why: NoResult) -> JoinError<H> {
@@ -191,6 +209,7 @@ impl<T> JoinHandle<T> {
         deadline: u64,
         as_victim: AsVictim,
     ) -> Result<TaskResult<T>, WaitError> {
+        operation("task: join");
         if let Some(result) = self.result.take() {
             return Ok(result);
         }
@@ -269,6 +288,7 @@ impl<T> JoinHandle<T> {
 
     /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
+        operation("task: is_finished");
         self.result.state().is_done()
     }
 
@@ -394,7 +414,8 @@ impl UserState {
         handle: CancelHandle,
     ) -> Result<(), EnqueueError> {
         let mut last = self.last.lock();
-        let taken = scheduler.enqueue(request);
+        // In a simulated world, another thread that wants this lock would block with the token.
+        let taken = uninterrupted(|| scheduler.enqueue(request));
         let before = if taken.is_ok() { last.replace(handle) } else { Some(handle) };
         drop(last);
         // This may drop a result or closure, whose destructor is the caller's code.

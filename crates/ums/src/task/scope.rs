@@ -89,12 +89,14 @@ impl ScopeCount {
     /// cancellation of the caller's request ends the wait. The end of the caller's time does not:
     /// the tasks have the same limit.
     fn begin_to_wait(&self) -> Option<Ticket> {
+        // Before the short lock, because another thread may run here in a simulated world.
+        let are_cancelled = self.token.is_cancelled();
         let settled = current::before_short_lock();
         let mut waiter = self.waiter.lock();
         drop(settled);
         if self.running.load(Ordering::Acquire) > 0 {
             let what = What::new(WaitReason::JOIN).unlimited();
-            let what = if self.token.is_cancelled() { what.uncancellable() } else { what };
+            let what = if are_cancelled { what.uncancellable() } else { what };
             // In the place of the ticket of an earlier wait, which has ended.
             *waiter = Some(current::must_wait().begin(what));
         } else {

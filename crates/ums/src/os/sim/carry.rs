@@ -25,7 +25,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{Condition, On, PLACE, Place, UNINTERRUPTED, World, place};
+use super::state::ThreadState;
+use super::{On, PLACE, Place, UNINTERRUPTED, World, place};
 use crate::os;
 use crate::os::clock::NEVER;
 use crate::os::event::ThreadEvent;
@@ -52,7 +53,7 @@ thread_local! {
 impl Place {
     /// Gives the membership to the calling context.
     fn settle(self) {
-        self.world.lock().members[self.number].os = Some(std::thread::current());
+        self.world.lock().members[self.number].runs_here();
         PLACE.set(Some(self));
     }
 }
@@ -61,8 +62,8 @@ impl World {
     /// Makes a worker's own kernel thread runnable, if it sleeps while its worker runs elsewhere.
     fn release(&self, number: usize) {
         let member = &mut self.lock().members[number];
-        if matches!(member.condition, Condition::Blocked { on: On::Home, .. }) {
-            member.condition = Condition::Ready;
+        if matches!(member.condition, ThreadState::Blocked { on: On::Home, .. }) {
+            member.condition = ThreadState::Ready;
         }
     }
 
@@ -72,7 +73,7 @@ impl World {
         let mut state = self.lock();
         state.note(number, "is saved");
         let (on, until, fds) = (On::Home, NEVER, Vec::new());
-        state.members[number].condition = Condition::Blocked { on, until, fds };
+        state.members[number].condition = ThreadState::Blocked { on, until, fds };
         self.give_on(state);
     }
 }

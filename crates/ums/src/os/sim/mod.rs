@@ -34,109 +34,49 @@ pub mod files;
 pub mod lines;
 pub mod net;
 pub mod noted;
+mod order;
 mod pinned;
 mod plan;
 pub mod sockets;
+mod state;
 mod trace;
 
 use std::cell::{Cell, RefCell};
-use std::fmt::Write as _;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Once};
+use std::time::Duration;
 
 use super::clock::NEVER;
-use super::linux::call;
+use crate::os;
 use crate::os::lock::{Lock, LockCondvar};
+use order::Order;
 pub use plan::{Dice, Faults, Plan};
+pub use state::{Ended, On};
+use state::{Failure, POLL_IN, ThreadState, WorldState, WorldThread};
 use trace::PointLog;
 
 /// The most by which time grows from one point to the next, in nanoseconds.
 const STEP_MAX_NS: u64 = 4_000;
-/// At one of this many points, the token is passed to a thread that is chosen at random.
-const CHANGE_IN: u64 = 3;
-/// At one of this many points, the descriptors that sleeping schedulers wait for are polled.
-const POLL_IN: u64 = 8;
-/// When all threads wait, in one of this many cases time jumps to 1 ns before the next deadline.
-const EARLY_IN: u64 = 8;
 /// A world that passes more points than this counts as one that never ends.
 const STEPS_MAX: u64 = 20_000_000;
+/// The most by which time grows at an operation on a lock or the like, in nanoseconds.
+const OPERATION_MAX_NS: u64 = 64;
+/// A thread that has the token and passes no point for this long is looked at.
+const LOOK_AFTER: Duration = Duration::from_millis(100);
+/// After how many looks in succession that find it asleep in the kernel it counts as blocked.
+const LOOKS: u32 = 20;
 /// The failure of a world in which no thread will ever run again.
 const STUCK: &str = "no thread can run, and none waits with a deadline";
 
-/// The thing that a thread of the world waits on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
-    /// The thread waits for a time only.
-    Time,
-    /// An event, by its address.
-    Event(usize),
-    /// A driver's waker, by its descriptor.
-    Bell(RawFd),
-    /// The end of a thread.
-    End(usize),
-    /// The worker's own kernel thread waits until its worker, which runs on another thread,
-    /// returns.
-    Home,
-}
-
-#[derive(Debug)]
-enum Condition {
-    Ready,
-    Blocked { on: On, until: u64, fds: Vec<(RawFd, i16)> },
-    Gone,
-}
-
-struct Member {
-    name: String,
-    condition: Condition,
-    /// The last point that the thread passed.
-    at: &'static str,
-    os: Option<std::thread::Thread>,
-}
-
-struct State {
-    plan: Plan,
-    /// Random sequences, which decide which thread runs, when things happen, and which faults
-    /// occur, and from which the story and the library take random numbers. They are separate, so
-    /// that with fewer faults the rest of a run changes little.
-    which: Dice,
-    when: Dice,
-    luck: Dice,
-    asked: Dice,
-    picked: Dice,
-    now: u64,
-    members: Vec<Member>,
-    disk: disk::Disk,
-    net: net::Net,
-    trace: PointLog,
-    /// The result, once the world has ended.
-    ended: Option<Ended>,
-}
-
 /// A simulated world; see the top of this file.
 pub struct World {
-    state: Lock<State>,
+    state: Lock<WorldState>,
     /// Notified when the world ends.
     over: LockCondvar,
     /// The number of the thread that has the token.
     running: AtomicUsize,
     lines: Lock<Option<lines::Lines>>,
-}
-
-/// The result of running a world.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
-    /// How many points were passed.
-    pub steps: u64,
-    /// The world's time at the end, in nanoseconds.
-    pub now: u64,
-    /// A hash of all points. It is equal for two runs only if they passed the same points.
-    pub hash: u64,
-    /// The last points, with one line for each time that a thread had the token.
-    pub trace: String,
-    /// The failure, if there was one.
-    pub failed: Option<String>,
 }
 
 /// The calling thread's membership in a world. It is the thread's first thread-local, so it is
@@ -191,6 +131,50 @@ pub fn point(what: &'static str) {
     }
 }
 
+/// Lets another thread run here, before an operation on a lock, a channel or the like, if the seed
+/// decides so. It takes nearly no time of the world.
+pub fn operation(what: &'static str) {
+    if let Some((world, me)) = place()
+        && !UNINTERRUPTED.get()
+    {
+        world.operation(me, what);
+    }
+}
+
+/// Runs `call` while no other thread of the world runs. `call` must not wait.
+pub fn uninterrupted<R>(call: impl FnOnce() -> R) -> R {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            UNINTERRUPTED.set(self.0);
+        }
+    }
+    let _before = Before(UNINTERRUPTED.replace(true));
+    call()
+}
+
+/// Makes worlds note the panics of their threads. If a world then fails because others wait for
+/// what the panic has prevented, the panic is the failure.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            // The lock is not free if the world's own code has panicked.
+            if let Some((world, me)) = place()
+                && let Some(mut state) = world.state.try_lock()
+            {
+                let text = info.payload_as_str().unwrap_or("a panic without a text");
+                let at = info.location().map(|at| format!(", at {at}")).unwrap_or_default();
+                let thread = &state.members[me].name;
+                let text = format!("{thread} panicked: {text}{at}");
+                state.panicked.get_or_insert(text);
+            }
+            before(info);
+        }));
+    });
+}
+
 /// Waits until [`wake`] is called with an equal `on`, or until this time. It may return early, so
 /// the caller checks its condition again.
 pub fn block(on: On, until: u64, what: &'static str) {
@@ -210,8 +194,13 @@ pub fn wake(on: On) {
 /// it does not return.
 pub fn fail(why: &str) {
     if let Some((world, _)) = place() {
-        world.fail(world.lock(), why.to_owned());
+        world.fail(world.lock(), Failure::Other(why.to_owned()));
     }
+}
+
+/// Returns whether a seed runs the threads of its world by a random walk.
+pub fn walks_at_random(seed: u64) -> bool {
+    Order::of(seed).walks_at_random()
 }
 
 /// Returns a random number below `sides`, from the caller's world; 0 outside every world.
@@ -235,7 +224,7 @@ pub fn power_off() {
 /// An error of the file system.
 pub fn power_on() -> std::io::Result<()> {
     let Some((world, _)) = place() else { return Ok(()) };
-    let State { disk, luck, .. } = &mut *world.lock();
+    let WorldState { disk, luck, .. } = &mut *world.lock();
     disk.power_on(luck)
 }
 
@@ -248,9 +237,7 @@ pub fn enlist(name: &str) -> Option<Result<Enlisted, std::io::Error>> {
     if state.happens(cases) {
         return Some(Err(std::io::Error::from_raw_os_error(libc::EAGAIN)));
     }
-    let number = state.members.len();
-    let (name, condition) = (name.to_owned(), Condition::Ready);
-    state.members.push(Member { name, condition, at: "its start", os: None });
+    let number = state.add(name);
     drop(state);
     Some(Ok(Enlisted { world, number }))
 }
@@ -272,19 +259,20 @@ impl Enlisted {
     /// Makes the calling thread this thread of the world, and waits for the token.
     pub fn enter(self) {
         let Enlisted { world, number } = self;
-        world.lock().members[number].os = Some(std::thread::current());
+        os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
+        world.lock().members[number].runs_here();
         PLACE.set(Some(Place { world: Arc::clone(&world), number }));
         world.until_running(number);
     }
 
     /// Removes the thread from the world, because it could not be created.
     pub fn strike(self) {
-        self.world.lock().members[self.number].condition = Condition::Gone;
+        self.world.lock().members[self.number].condition = ThreadState::Gone;
     }
 
     /// Returns true if the thread has ended.
     pub fn is_gone(&self) -> bool {
-        matches!(self.world.lock().members[self.number].condition, Condition::Gone)
+        matches!(self.world.lock().members[self.number].condition, ThreadState::Gone)
     }
 
     /// Waits until the thread has ended.
@@ -295,144 +283,15 @@ impl Enlisted {
     }
 }
 
-impl State {
-    fn wake(&mut self, on: On) {
-        for member in &mut self.members {
-            if matches!(&member.condition, Condition::Blocked { on: its, .. } if *its == on) {
-                member.condition = Condition::Ready;
-            }
-        }
-    }
-
-    fn note(&mut self, thread: usize, what: &'static str) {
-        self.members[thread].at = what;
-        self.trace.note(self.now, thread, what);
-    }
-
-    fn is_wild(&self) -> bool {
-        self.plan.wild.contains(&self.trace.steps)
-    }
-
-    /// Decides whether a fault that happens in `cases` of ten thousand cases happens now. It always
-    /// takes a random number, so that later decisions stay the same if faults are switched off.
-    fn happens(&mut self, cases: u64) -> bool {
-        self.luck.below(10_000) < cases && self.is_wild()
-    }
-
-    /// First delivers the data that is due on the network; then makes the threads runnable whose
-    /// descriptors are ready.
-    fn look_at_descriptors(&mut self) {
-        let is_wild = self.is_wild();
-        let State { net, when, luck, plan, now, .. } = self;
-        net.look(net::Luck { now: *now, when, luck, faults: plan.faults, is_wild });
-        for member in &mut self.members {
-            let Condition::Blocked { fds, .. } = &member.condition else { continue };
-            let mut set: Vec<libc::pollfd> =
-                fds.iter().map(|&(fd, events)| libc::pollfd { fd, events, revents: 0 }).collect();
-            if !set.is_empty() && call::poll(&mut set, Some(0)).is_ok_and(|ready| ready > 0) {
-                member.condition = Condition::Ready;
-            }
-        }
-    }
-
-    /// Returns one of the runnable threads.
-    fn any_ready(&mut self) -> Option<usize> {
-        let is_ready = |m: &Member| matches!(m.condition, Condition::Ready);
-        let count = self.members.iter().filter(|m| is_ready(m)).count();
-        let chosen = self.which.below(count as u64) as usize;
-        let all = self.members.iter().enumerate();
-        all.filter(|(_, m)| is_ready(m)).map(|(number, _)| number).nth(chosen)
-    }
-
-    /// Returns the thread that runs next, or `None` if no thread can ever run again.
-    fn next(&mut self) -> Option<usize> {
-        loop {
-            if let Some(ready) = self.any_ready() {
-                return Some(ready);
-            }
-            self.look_at_descriptors();
-            if let Some(ready) = self.any_ready() {
-                return Some(ready);
-            }
-            // All threads wait, so time jumps.
-            let until = |m: &Member| match &m.condition {
-                Condition::Blocked { until, .. } => *until,
-                _ => NEVER,
-            };
-            let earliest = self.members.iter().map(until).min().unwrap_or(NEVER);
-            let earliest = earliest.min(self.net.next_due());
-            if earliest == NEVER {
-                return self.wait_for_descriptors();
-            }
-            // Sometimes waits end early, as they may.
-            let early = u64::from(self.when.below(EARLY_IN) == 0 && earliest > self.now + 1);
-            self.now = self.now.max(earliest - early);
-            for member in &mut self.members {
-                if until(member) <= self.now + early {
-                    member.condition = Condition::Ready;
-                }
-            }
-        }
-    }
-
-    /// Waits in real time for descriptors, as nothing else can make a thread runnable. A process
-    /// that is being started may keep a closed end of a connection open for a moment.
-    fn wait_for_descriptors(&mut self) -> Option<usize> {
-        let waits =
-            |m: &Member| matches!(&m.condition, Condition::Blocked { fds, .. } if !fds.is_empty());
-        for _ in 0..100 {
-            if !self.members.iter().any(waits) {
-                return None;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            self.look_at_descriptors();
-            if let Some(ready) = self.any_ready() {
-                return Some(ready);
-            }
-        }
-        None
-    }
-
-    fn end(&mut self, failed: Option<String>) {
-        let trace = self.trace.text(|thread| &self.members[thread].name);
-        let (steps, now, hash) = (self.trace.steps, self.now, self.trace.hash);
-        self.ended.get_or_insert(Ended { steps, now, hash, trace, failed });
-    }
-
-    /// Describes what each thread waits for. Addresses and descriptors differ between processes, so
-    /// they are replaced by small numbers; threads that wait on the same thing get the same number.
-    fn describe(&self) -> String {
-        let (mut text, mut seen) = (String::new(), Vec::new());
-        for (number, member) in self.members.iter().enumerate() {
-            let Member { name, condition, at, .. } = member;
-            let does = match condition {
-                Condition::Gone => continue,
-                Condition::Ready => "can run".to_owned(),
-                Condition::Blocked { on, until, fds } => {
-                    let nth = seen.iter().position(|other| other == on).unwrap_or_else(|| {
-                        seen.push(*on);
-                        seen.len() - 1
-                    });
-                    let what = match on {
-                        On::Time => "the time".to_owned(),
-                        On::Event(_) => format!("event {nth}"),
-                        On::Bell(_) => format!("bell {nth}, and {} descriptors", fds.len()),
-                        On::End(thread) => format!("the end of thread {thread}"),
-                        On::Home => "its worker, which runs elsewhere".to_owned(),
-                    };
-                    let until = if *until == NEVER { "ever".into() } else { until.to_string() };
-                    format!("waits for {what}, until {until},")
-                }
-            };
-            let _ = writeln!(text, "  {number} {name}: {does} at {at}");
-        }
-        text
-    }
-}
-
 impl World {
-    /// Runs a story in a world of its own, on a thread that has the token first.
-    pub fn run(plan: &Plan, story: impl FnOnce() + Send + 'static) -> Ended {
+    /// Runs a story in a world of its own, on a thread that has the token first. `describe` returns
+    /// the stack of a thread of the kernel that has blocked outside the world.
+    pub fn run(
+        plan: &Plan,
+        describe: impl Fn(u32) -> String,
+        story: impl FnOnce() + Send + 'static,
+    ) -> Ended {
+        note_panics();
         let world = Arc::new(World::new(plan.clone()));
         let place = Enlisted { world: Arc::clone(&world), number: 0 };
         let thread = std::thread::Builder::new().name("story".into()).spawn(move || {
@@ -444,37 +303,59 @@ impl World {
             }
         });
         let thread = thread.unwrap_or_else(|error| panic!("no thread for a story: {error}"));
-        let mut state = world.lock();
-        let ended = loop {
-            match state.ended.take() {
-                Some(ended) => break ended,
-                None => state = world.over.wait(state),
-            }
-        };
-        drop(state);
+        let ended = world.until_over(describe);
         if ended.failed.is_none() {
             let _ = thread.join();
         }
         ended
     }
 
+    /// Waits until the world has ended. If the thread with the token blocks outside the world, that
+    /// ends it.
+    fn until_over(&self, describe: impl Fn(u32) -> String) -> Ended {
+        let (mut before, mut looks) = ((0, 0), 0);
+        let mut state = self.lock();
+        loop {
+            if let Some(ended) = state.ended.take() {
+                return ended;
+            }
+            state = self.over.wait_timeout(state, LOOK_AFTER).0;
+            let holder = self.running.load(Ordering::Acquire);
+            let now = (state.trace.steps, holder);
+            looks = if now == before && state.all_sleep() { looks + 1 } else { 0 };
+            before = now;
+            if looks == LOOKS && state.ended.is_none() {
+                let WorldThread { name, at, id, .. } = &state.members[holder];
+                let text = format!(
+                    "thread {holder} {name} waits outside the simulated world, after {at}. It may \
+                     wait for a lock of the standard library that another thread of the story \
+                     holds; a story must wait through ums only. Its stack:\n{}",
+                    describe(*id)
+                );
+                state.end(Some(Failure::Other(text)));
+            }
+        }
+    }
+
     fn new(plan: Plan) -> World {
-        let (name, condition) = ("story".into(), Condition::Ready);
         let dice = |which| Dice::of(plan.seed, which);
-        let state = State {
+        let mut state = WorldState {
             which: dice(1),
             when: dice(2),
             luck: dice(3),
             asked: dice(4),
             picked: dice(5),
             now: 1_000_000_000,
-            members: vec![Member { name, condition, at: "its start", os: None }],
+            members: Vec::new(),
             disk: disk::Disk::default(),
             net: net::Net::default(),
+            order: Order::of(plan.seed),
             trace: PointLog::new(),
+            panicked: None,
             ended: None,
             plan,
         };
+        state.add("story");
         let (state, over, lines) = (Lock::new(state), LockCondvar::new(), Lock::new(None));
         World { state, running: AtomicUsize::new(0), over, lines }
     }
@@ -482,16 +363,16 @@ impl World {
     /// Ends the world, because the story has returned or panicked.
     fn tell(&self, why: Option<String>) {
         let mut state = self.state.lock();
-        let left = |m: &Member| !matches!(m.condition, Condition::Gone);
-        let why = why.or_else(|| {
+        let left = |m: &WorldThread| !matches!(m.condition, ThreadState::Gone);
+        let why = why.map(Failure::Other).or_else(|| {
             let any = state.members[1..].iter().any(left);
-            any.then(|| format!("threads are left over:\n{}", state.describe()))
+            any.then(|| Failure::Waits(format!("threads are left over:\n{}", state.describe())))
         });
         state.end(why);
         self.over.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WorldState> {
         self.state.lock()
     }
 
@@ -505,20 +386,33 @@ impl World {
         if state.happens(faults.jump) {
             state.now += state.when.below(1_000_000_000);
         }
-        if state.trace.steps > STEPS_MAX {
-            let text = format!("it does not come to an end:\n{}", state.describe());
-            return self.fail(state, text);
-        }
         if state.happens(faults.stall) {
             let until = state.now + state.when.below(10_000_000);
             let (on, fds) = (On::Time, Vec::new());
-            state.members[me].condition = Condition::Blocked { on, until, fds };
+            state.members[me].condition = ThreadState::Blocked { on, until, fds };
             return self.pass_on(state, me);
         }
         if state.which.below(POLL_IN) == 0 {
             state.look_at_descriptors();
         }
-        if state.which.below(CHANGE_IN) == 0 && state.is_wild() {
+        self.go_on(state, me);
+    }
+
+    fn operation(&self, me: usize, what: &'static str) {
+        let mut state = self.lock();
+        state.note(me, what);
+        // So that a thread that does nothing else does not keep others asleep for ever.
+        state.now += state.when.below(OPERATION_MAX_NS);
+        self.go_on(state, me);
+    }
+
+    /// Ends a point of a thread. Another thread runs then, if the seed decides so.
+    fn go_on(&self, mut state: MutexGuard<'_, WorldState>, me: usize) {
+        if state.trace.steps > STEPS_MAX {
+            let text = format!("it does not come to an end:\n{}", state.describe());
+            return self.fail(state, Failure::Waits(text));
+        }
+        if state.is_preempted(me) {
             self.pass_on(state, me);
         }
     }
@@ -529,15 +423,15 @@ impl World {
             return;
         }
         state.note(me, what);
-        state.members[me].condition = Condition::Blocked { on, until, fds };
+        state.members[me].condition = ThreadState::Blocked { on, until, fds };
         self.pass_on(state, me);
     }
 
     /// Passes the token to the next thread, and returns when the caller has it again.
-    fn pass_on(&self, mut state: MutexGuard<'_, State>, me: usize) {
+    fn pass_on(&self, mut state: MutexGuard<'_, WorldState>, me: usize) {
         let Some(next) = state.next() else {
             let text = format!("{STUCK}:\n{}", state.describe());
-            return self.fail(state, text);
+            return self.fail(state, Failure::Waits(text));
         };
         if next != me {
             self.give(state, next);
@@ -545,7 +439,7 @@ impl World {
         }
     }
 
-    fn give(&self, state: MutexGuard<'_, State>, next: usize) {
+    fn give(&self, state: MutexGuard<'_, WorldState>, next: usize) {
         self.running.store(next, Ordering::Release);
         if let Some(thread) = state.members[next].os.clone() {
             drop(state);
@@ -562,19 +456,19 @@ impl World {
     /// Ends the membership of a thread that has ended.
     fn leave(&self, me: usize) {
         let mut state = self.lock();
-        state.members[me].condition = Condition::Gone;
+        state.members[me].condition = ThreadState::Gone;
         state.note(me, "ends");
         state.wake(On::End(me));
         self.give_on(state);
     }
 
     /// Passes the token to the next thread, on behalf of a thread that will not wait for it.
-    fn give_on(&self, mut state: MutexGuard<'_, State>) {
+    fn give_on(&self, mut state: MutexGuard<'_, WorldState>) {
         match state.next() {
             Some(next) => self.give(state, next),
             None => {
                 let text = format!("{STUCK}:\n{}", state.describe());
-                state.end(Some(text));
+                state.end(Some(Failure::Waits(text)));
                 self.over.notify_all();
             }
         }
@@ -582,7 +476,7 @@ impl World {
 
     /// Ends the world, and does not return. The state that the world's threads share may be
     /// inconsistent, so no thread may touch it any more.
-    fn fail(&self, mut state: MutexGuard<'_, State>, why: String) {
+    fn fail(&self, mut state: MutexGuard<'_, WorldState>, why: Failure) {
         state.end(Some(why));
         drop(state);
         self.over.notify_all();

@@ -7,12 +7,13 @@ use rustix::io::Result;
 use rustix::net::{SocketAddrUnix, connect};
 
 use super::net::{stream, two};
+use super::place;
 use super::plan::lateness;
-use super::{State, place};
+use super::state::WorldState;
 use crate::os::linux::call;
 use crate::os::op::Op;
 
-fn here<R>(ask: impl FnOnce(&mut State) -> R) -> Option<R> {
+fn here<R>(ask: impl FnOnce(&mut WorldState) -> R) -> Option<R> {
     place().map(|(world, _)| ask(&mut world.lock()))
 }
 
@@ -76,7 +77,7 @@ pub fn result(op: &Op, result: i32) -> i32 {
     let reads = matches!(op, Op::Recv { .. } | Op::Receive { .. } | Op::RecvMsg { .. });
     let reads = reads && result == 0;
     let writes = matches!(op, Op::Send { .. } | Op::SendMsg { .. }) && result == -libc::EPIPE;
-    let cut = |state: &mut State| {
+    let cut = |state: &mut WorldState| {
         let sockets = state.net.wires.iter().any(|wire| wire.cut);
         sockets && state.net.end_of(op.fd()).is_some_and(|(wire, _)| wire.cut)
     };

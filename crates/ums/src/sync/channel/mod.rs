@@ -48,6 +48,7 @@ use self::slot::{Slot, SlotWait, Slots};
 use super::patience::Patience;
 use super::queue::{Batch, ShortGuard, ShortLock};
 use crate::current::{self, Operation};
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 use crate::wait::{Claimed, Outcome, Ticket};
 
@@ -224,6 +225,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// [`TrySendError`] with the value if the buffer is full or all receivers are gone.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        operation("channel: try_send");
         let me = Operation::begin();
         let peer = me.locked(&self.channel.state, |state| state.put(value))?;
         let handed_over = peer.is_some();
@@ -252,6 +254,7 @@ impl<T> Sender<T> {
 
     /// Returns how many values were in the buffer at some moment during the call.
     pub fn len(&self) -> usize {
+        operation("channel: len");
         self.channel.lock().buffer.len()
     }
 
@@ -262,6 +265,7 @@ impl<T> Sender<T> {
 
     #[inline(always)]
     fn send_within(&self, value: T, patience: Patience) -> Result<(), SendError<T>> {
+        operation("channel: send");
         // Declared first, so dropped last. If the wait is refused by a panic, the value, whose
         // destructor may use the channel, is dropped after the lock is released and the operation
         // has ended.
@@ -316,6 +320,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`TryRecvError`] if there is no value now.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        operation("channel: try_recv");
         let me = Operation::begin();
         let (value, peer) = me.locked(&self.channel.state, State::take)?;
         let moved = peer.is_some();
@@ -356,6 +361,7 @@ impl<T> Receiver<T> {
 
     /// Returns how many values were in the buffer at some moment during the call.
     pub fn len(&self) -> usize {
+        operation("channel: len");
         self.channel.lock().buffer.len()
     }
 
@@ -366,6 +372,7 @@ impl<T> Receiver<T> {
 
     #[inline(always)]
     fn recv_within(&self, patience: Patience) -> Result<T, RecvError> {
+        operation("channel: recv");
         // Declared first, as in `send_within`.
         let mut slot = Slot::new(None);
         let me = Operation::begin();
@@ -410,6 +417,7 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
+        operation("channel: drop");
         if self.channel.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
             let mut state = self.channel.lock();
             state.no_senders = true;
@@ -423,6 +431,7 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
+        operation("channel: drop");
         if self.channel.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
             let mut state = self.channel.lock();
             state.no_receivers = true;

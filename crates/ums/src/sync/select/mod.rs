@@ -25,6 +25,7 @@ use super::patience::Patience;
 use crate::current;
 use crate::os::clock::{self, NEVER};
 use crate::os::random;
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{Arm, Outcome, Source, Ticket, Waitable};
@@ -93,6 +94,7 @@ impl<'a, R: 'a> Select<'a, R> {
 
     /// Runs the closure of an arm that is ready now; returns `None` if none is.
     pub fn try_now(mut self) -> Option<R> {
+        operation("select: try_now");
         self.try_each()
     }
 
@@ -131,6 +133,7 @@ impl<'a, R: 'a> Select<'a, R> {
     }
 
     fn wait_within(&mut self, patience: Patience) -> Result<R, WaitError> {
+        operation("select: wait");
         let patience = patience.fixed();
         let mut abandoned = 0;
         loop {

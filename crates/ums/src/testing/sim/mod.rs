@@ -31,13 +31,17 @@
 mod campaign;
 mod check;
 mod shrink;
+pub mod sync;
 
 use std::time::Duration;
 
+use crate::monitor::unwind;
+use crate::os::linux::sample;
 use crate::os::sim::World;
 pub use crate::os::sim::lines::LineCounts;
 pub use crate::os::sim::{Dice, Ended, Faults, Plan};
 use crate::os::{clock, threads};
+use crate::record::frame::Frame;
 pub use campaign::{Campaign, campaign};
 pub use check::{Check, Checked, check, replays};
 pub use shrink::shrink;
@@ -49,12 +53,33 @@ pub fn run(seed: u64, faults: Faults, story: impl FnOnce() + Send + 'static) -> 
 
 /// Runs a story as [`run`] does, with a plan.
 pub fn run_plan(plan: &Plan, story: impl FnOnce() + Send + 'static) -> Ended {
-    World::run(plan, story)
+    World::run(plan, stack_of, story)
+}
+
+/// Returns the functions that a thread of a failed world is in, one on a line.
+fn stack_of(thread: u32) -> String {
+    // The signal by which it is sampled may end its system call, which does no harm now.
+    let waiting = || crate::watch::state::look_at(thread as i32);
+    let frames = match sample::take(thread) {
+        Some(sample) => unwind::frames(&sample),
+        None => waiting().map(|waits| unwind::frames_of_waiting(&waits)).unwrap_or_default(),
+    };
+    let is_application = |frame: &&Frame| !frame.is_foundation();
+    let all = !frames.iter().any(|frame| is_application(&frame));
+    let shown = frames.iter().filter(|frame| all || is_application(frame));
+    let lines: Vec<_> = shown.map(|frame| format!("    {frame}")).collect();
+    if lines.is_empty() { "    (it could not be read)".to_owned() } else { lines.join("\n") }
 }
 
 /// Returns true if the caller is in a story.
 pub fn is_here() -> bool {
     crate::os::sim::is_here()
+}
+
+/// Returns whether this seed runs the threads by a random walk, and not by priorities. For stories
+/// that count what is done in a run of the usual kind.
+pub fn walks_at_random(seed: u64) -> bool {
+    crate::os::sim::walks_at_random(seed)
 }
 
 /// Returns a random number below `sides`, which the story's seed decides. Returns 0 outside of

@@ -1,5 +1,5 @@
 //! Finds a simpler run that fails in the same way: one with fewer kinds of faults, and with
-//! preemptions and faults in a part of the run only. It may take more steps than the first run.
+//! preemptions and faults in a part of the run only, that takes no more steps than the first run.
 //!
 //! Each attempt runs the whole story again, and is kept if it fails with the same message. So the
 //! result certainly fails, but a still simpler run may fail, too.
@@ -14,11 +14,11 @@ pub(super) type Story = Arc<dyn Fn() + Send + Sync>;
 /// Returns the simplest failing run that was found, and its result.
 pub fn shrink(plan: &Plan, ended: &Ended, story: &Arc<dyn Fn() + Send + Sync>) -> (Plan, Ended) {
     let mut best = (plan.clone(), ended.clone());
-    let wanted = words(ended);
+    let (wanted, steps) = (words(ended), ended.steps);
     let fails = |plan: Plan, best: &mut (Plan, Ended)| {
         let story = Arc::clone(story);
         let ended = run_plan(&plan, move || story());
-        let fails = words(&ended) == wanted;
+        let fails = words(&ended) == wanted && ended.steps <= steps;
         if fails {
             *best = (plan, ended);
         }
