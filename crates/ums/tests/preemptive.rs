@@ -44,23 +44,31 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
         |b| b,
         |node, _, n| {
             for i in 0..n {
-                on(node, i, || {
+                let handle = node.clone();
+                on(node, i, move || {
                     let log = Log::default();
+                    let switches = Log::default();
                     let peers: Vec<_> = ["first", "second"]
                         .map(|name| {
-                            let log = log.clone();
+                            let (log, switches, node) =
+                                (log.clone(), switches.clone(), handle.clone());
                             ums::spawn(move || {
                                 ums::yield_now();
                                 log.push(name);
+                                switches.push(scheduler(&node, i).counters.context_switches);
                             })
                         })
                         .into();
                     eventually("both have begun", || lists().runnable.len() == 2);
                     assert_eq!(log.len(), 0);
+                    let before = scheduler(&handle, i).counters.context_switches;
                     let theirs = log.clone();
                     // Only the next workers of this scheduler can make the condition true.
                     assert!(ums::go_preemptive(OUTSIDE, || block_until(|| theirs.len() == 2)));
                     assert_eq!(log.all(), ["first", "second"]);
+                    // Directly, and not by way of the standby or of a worker that has nothing to
+                    // do, which would then find the next one.
+                    assert_eq!(switches.all()[0] - before, 1);
                     for peer in peers {
                         peer.join().unwrap();
                     }

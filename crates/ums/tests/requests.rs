@@ -437,6 +437,52 @@ fn a_request_of_a_user_that_holds_something_goes_first_g4_b12() {
     );
 }
 
+/// The request is younger than both workers that can continue, and goes before them.
+#[test]
+fn a_holders_request_goes_before_older_workers_that_can_continue_g4_b12() {
+    each_alone(
+        |b| b,
+        |node, _, _| {
+            let holder = node.user();
+            let (home, log) = (holder.scheduler(), Log::default());
+            let tell = |what: &'static str| {
+                let log = log.clone();
+                move || log.push(what)
+            };
+            let event = Arc::new(ums::sync::Event::manual(false));
+            let (waits, woken) = (event.clone(), tell("its wait has ended"));
+            let mut tasks = vec![start(node, home, move || {
+                waits.wait().unwrap();
+                woken();
+            })];
+            let count =
+                |state| scheduler(node, home).workers.iter().filter(|w| w.state == state).count();
+            eventually("it waits", || count(WorkerState::Waiting) == 1);
+            let [begin, go] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+            let (b, yielded) = (begin.clone(), tell("it has yielded"));
+            tasks.push(start(node, home, move || {
+                while !b.load(SeqCst) {}
+                ums::yield_now();
+                yielded();
+            }));
+            let g = go.clone();
+            let busy = start(node, home, move || while !g.load(SeqCst) {});
+            begin.store(true, SeqCst);
+            eventually("the busy one runs, the other can continue", || {
+                scheduler(node, home).queued == 0 && count(WorkerState::Runnable) == 1
+            });
+            event.set();
+            holder.hold();
+            tasks.push(holder.enqueue(tell("holder")).unwrap());
+            go.store(true, SeqCst);
+            busy.join().unwrap();
+            tasks.into_iter().for_each(|t| t.join().unwrap());
+            holder.release();
+            assert_eq!(log.all(), ["holder", "its wait has ended", "it has yielded"]);
+        },
+    );
+}
+
 #[test]
 fn a_lock_owners_request_never_waits_behind_those_that_wait_for_the_lock_g11() {
     for kind in kinds() {

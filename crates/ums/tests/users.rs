@@ -85,9 +85,12 @@ fn hinted_a_request_goes_to_the_preferred_scheduler_unless_it_is_20_percent_more
     both_kinds(|node, _, n| {
         let user = node.user();
         assert_eq!(user.scheduler(), 0, "all are alike, so the first");
+        let elsewhere = if n == 1 { 0 } else { 1 };
+        let mut more = busy(node, n, 5, 4);
+        assert_eq!(more.placed(node, &user), elsewhere, "5 is 25 per cent above 4");
+        more.end();
         let mut busy = busy(node, n, 6, 5);
         assert_eq!(busy.placed(node, &user), 0, "6 is not more than 20 per cent above 5");
-        let elsewhere = if n == 1 { 0 } else { 1 };
         assert_eq!(busy.placed(node, &user), elsewhere, "7 is more than 20 per cent above 5");
         assert_eq!(user.scheduler(), 0, "it still prefers the same scheduler");
         (1..n).for_each(|s| busy.add(node, s, 2));
