@@ -68,22 +68,26 @@ impl Film {
 /// Runs the command.
 pub fn run(args: &DemoArgs) -> ExitCode {
     let What::Block = args.what;
-    let interposed = args.interposed || mechanism() == Mechanism::Calls;
-    let films: Result<Vec<_>, _> = (0..args.rounds.max(1)).map(|_| film(interposed)).collect();
-    let films = match films {
-        Ok(films) => films,
+    match play(args) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ums demo: {error}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
-    };
-    show(&films, interposed);
-    ExitCode::SUCCESS
+    }
 }
 
-fn show(films: &[Arc<Film>], interposed: bool) {
+fn play(args: &DemoArgs) -> Result<(), Box<dyn std::error::Error>> {
+    let mechanism = mechanism()?;
+    let interposed = args.interposed || mechanism == Mechanism::Calls;
+    let films: Result<Vec<_>, _> = (0..args.rounds.max(1)).map(|_| film(interposed)).collect();
+    show(&films?, mechanism, interposed);
+    Ok(())
+}
+
+fn show(films: &[Arc<Film>], mechanism: Mechanism, interposed: bool) {
     let how = if interposed { "an interposed call" } else { "a direct system call" };
-    println!("mechanism {}, {how}; microseconds since W1 called read", mechanism().name());
+    println!("mechanism {}, {how}; microseconds since W1 called read", mechanism.name());
     let Some(last) = films.last() else { return };
     for (moment, text) in MOMENTS.iter().enumerate() {
         println!("{:>12.2}  {text}", last.us(moment));

@@ -46,17 +46,25 @@ fn watch() -> Vec<ums::probe::Fact> {
     };
     let names = ["watch.trap", "watch.breakpoint", "watch.calls"];
     let mut facts: Vec<_> = names.into_iter().zip(Mechanism::ALL).map(tried).collect();
-    let covers = match mechanism() {
+    let (value, covers) = match mechanism() {
+        Ok(how) => (how.name().to_string(), covers(how).to_string()),
+        Err(error) => ("refused".to_string(), error.to_string()),
+    };
+    facts.push(ums::probe::Fact { name: "watch", value, consequence: covers });
+    facts.push(taking_over());
+    facts
+}
+
+/// Returns what this mechanism covers.
+fn covers(how: ums::watch::Mechanism) -> &'static str {
+    use ums::watch::Mechanism;
+    match how {
         Mechanism::Trap => "every blocking system call and page fault is detected and gated",
         Mechanism::Breakpoint => {
             "as trap, without privilege, except waits for the address space's lock"
         }
         Mechanism::Calls => "only interposed calls are detected and gated: see docs/windows.md",
-    };
-    let value = mechanism().name().to_string();
-    facts.push(ums::probe::Fact { name: "watch", value, consequence: covers.to_string() });
-    facts.push(taking_over());
-    facts
+    }
 }
 
 /// Reports whether a node here can take its scheduler away from a blocked thread worker.

@@ -391,3 +391,44 @@ fn a_foreign_guard_that_was_forgotten_or_kept_concerns_its_own_request_alone_b53
         });
     }
 }
+
+/// A mechanism that the environment names is refused if there is no such mechanism, and if it does
+/// not work here, stderr says so.
+#[test]
+fn a_mechanism_that_the_environment_names_is_refused_or_says_that_it_does_not_work() {
+    use common::seccomp::{Verdict, filter};
+    use ums::watch::{Mechanism, mechanism};
+    use ums::windows::{CompletionList, EnterError, WorkerContext, enter_scheduling_mode};
+    const ME: &str =
+        "a_mechanism_that_the_environment_names_is_refused_or_says_that_it_does_not_work";
+    let Some(errand) = child_errand() else {
+        let said = |errand: &str| {
+            let output = child(ME, errand).env("UMS_WATCH", errand).output().unwrap();
+            assert!(output.status.success(), "{errand}: {output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        assert_eq!(said("trip").matches("ums: ").count(), 0, "the errors say it");
+        let text = said("trap");
+        assert_eq!(
+            text.matches("ums: UMS_WATCH=trap: this mechanism does not work here").count(),
+            1
+        );
+        return;
+    };
+    if errand == "trap" {
+        filter(Verdict::AllButThese, &[libc::SYS_perf_event_open]);
+        assert_eq!(mechanism().unwrap(), Mechanism::Trap);
+        assert_eq!(mechanism().unwrap(), Mechanism::Trap, "and says so once");
+        return;
+    }
+    const TEXT: &str = "UMS_WATCH=trip: it must be trap, breakpoint or calls";
+    let refused = enter_scheduling_mode(|_, _| unreachable!("it does not enter"));
+    assert!(matches!(&refused, Err(EnterError::Watch(error)) if error.to_string() == TEXT));
+    let list = CompletionList::new().unwrap();
+    let refused = WorkerContext::spawn(&list, || unreachable!("it is not created"));
+    assert_eq!(refused.unwrap_err().to_string(), TEXT);
+    assert_eq!(list.members(), 0);
+    let node = ums::Node::builder().schedulers(1).detect_blocking(true).build();
+    let text = node.expect_err("it is not built").to_string();
+    assert!(text.contains(TEXT), "{text}");
+}

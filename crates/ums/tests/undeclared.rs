@@ -29,7 +29,7 @@ use ums::{Builder, Node, WaitReason};
 /// Returns whether this system can notice interposed calls only; if so, the test prints that it is
 /// skipped.
 fn only_calls() -> bool {
-    let only = mechanism() == Mechanism::Calls;
+    let only = mechanism().unwrap() == Mechanism::Calls;
     if only {
         println!("skipped: without perf only interposed calls are noticed");
     }
@@ -284,7 +284,7 @@ fn no_instruction_without_the_baton_whatever_blocks_with_1_and_2_schedulers() {
         println!(
             "{}: {tasks} tasks on {schedulers} schedulers, {noticed} undeclared blocks, \
              {violations} violations",
-            mechanism().name()
+            mechanism().unwrap().name()
         );
         assert_eq!(violations, 0);
         assert!(noticed > 0, "nothing was noticed");

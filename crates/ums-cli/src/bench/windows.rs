@@ -35,7 +35,8 @@ pub fn windows(args: &BenchArgs) -> Ran {
     // The key `kind` is accepted and has no effect.
     let _ = args.text("kind", "");
     args.all_known()?;
-    let lines = Lines { bench: format!("windows/{}", mechanism().name()), peer: "ums" };
+    let mechanism = mechanism().map_err(|error| Stop::Usage(error.to_string()))?;
+    let lines = Lines { bench: format!("windows/{}", mechanism.name()), peer: "ums" };
     let best = |f: &dyn Fn() -> Result<f64, Stop>| -> Result<f64, Stop> {
         (0..5).map(|_| f()).try_fold(f64::INFINITY, |best, now| Ok(best.min(now?)))
     };
@@ -45,7 +46,7 @@ pub fn windows(args: &BenchArgs) -> Ran {
     let yielded = best(&|| yields(workers, total, false).map_err(skip))?;
     lines.metric("yield_ns", yielded, "ns");
     lines.metric("yield_handoffs", yielded / handoff, "ratio");
-    if mechanism() != Mechanism::Calls {
+    if mechanism != Mechanism::Calls {
         let bare = blocks(rounds, false, false).map_err(skip)?;
         lines.metric("block_ns", bare, "ns");
         lines.metric("block_handoffs", bare / handoff, "ratio");

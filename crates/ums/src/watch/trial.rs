@@ -4,7 +4,7 @@
 //! The kernel's version is not consulted, because the restrictions of a container or of a
 //! system-call filter only show when the mechanism is tried.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -72,16 +72,36 @@ impl Mechanism {
 /// Returns the mechanism that this process uses: the one that the environment variable `UMS_WATCH`
 /// names, or else the best one that works.
 ///
-/// The mechanisms are tried once for each process, with a thread that blocks in the kernel.
-pub fn mechanism() -> Mechanism {
-    static CHOSEN: OnceLock<Mechanism> = OnceLock::new();
-    *CHOSEN.get_or_init(|| {
-        let named = std::env::var("UMS_WATCH").unwrap_or_default();
-        match Mechanism::ALL.into_iter().find(|how| how.name() == named) {
-            Some(how) => how,
-            None => best(),
+/// The mechanisms are tried once for each process, with a thread that blocks in the kernel. If the
+/// named one does not work here, it is used nevertheless, and a line on stderr says that blocked
+/// threads may stay unnoticed.
+///
+/// # Errors
+/// `InvalidInput` if `UMS_WATCH` names no mechanism.
+pub fn mechanism() -> io::Result<Mechanism> {
+    static CHOSEN: OnceLock<Result<Mechanism, String>> = OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| {
+        let named = std::env::var_os("UMS_WATCH").unwrap_or_default();
+        if named.is_empty() {
+            return Ok(best());
         }
-    })
+        let is_named = |how: &Mechanism| named == how.name();
+        let Some(how) = Mechanism::ALL.into_iter().find(is_named) else {
+            let named = named.display();
+            return Err(format!("UMS_WATCH={named}: it must be trap, breakpoint or calls"));
+        };
+        if let Err(why) = how.try_here() {
+            // Not `eprintln`: it panics if stderr is closed.
+            let _ = writeln!(
+                io::stderr(),
+                "ums: UMS_WATCH={}: this mechanism does not work here, so blocked threads may stay \
+                 unnoticed: {why}",
+                how.name()
+            );
+        }
+        Ok(how)
+    });
+    chosen.clone().map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 fn best() -> Mechanism {

@@ -66,7 +66,7 @@ pub(super) fn start(
         own::is_supported()?;
     }
     watch::prepare();
-    watch::mechanism();
+    watch::mechanism()?;
     end_key()?;
     if !context.start(list) {
         return Err(io::ErrorKind::AlreadyExists.into());
@@ -202,8 +202,9 @@ unsafe fn refused(context: &Context, started: &Started, error: i32) {
 
 fn become_watched(context: &Arc<Context>) -> io::Result<&'static Watched> {
     let key = end_key()?;
+    let how = watch::mechanism()?;
     let watched = Watched::take()?;
-    if let Err(error) = watched.adopt(context.clone(), watch::mechanism()) {
+    if let Err(error) = watched.adopt(context.clone(), how) {
         watched.give_back();
         return Err(error);
     }

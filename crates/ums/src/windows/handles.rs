@@ -150,8 +150,7 @@ impl WorkerContext {
 
     /// Returns the options for a new worker.
     pub fn builder() -> WorkerBuilder {
-        let own_context = own::by_default();
-        WorkerBuilder { stack_size: 256 << 10, user_context: 0, name: None, own_context }
+        WorkerBuilder { stack_size: 256 << 10, user_context: 0, name: None, own_context: None }
     }
 
     pub(super) fn of(context: &Context) -> WorkerContext {
@@ -266,7 +265,7 @@ pub struct WorkerBuilder {
     stack_size: usize,
     user_context: usize,
     name: Option<String>,
-    own_context: bool,
+    own_context: Option<bool>,
 }
 
 impl WorkerBuilder {
@@ -301,26 +300,31 @@ impl WorkerBuilder {
     /// them. Available on x86-64 with glibc only.
     #[must_use]
     pub fn own_context(mut self, yes: bool) -> WorkerBuilder {
-        self.own_context = yes;
+        self.own_context = Some(yes);
         self
     }
 
     /// Creates the worker; see [`WorkerContext::spawn`].
     ///
     /// # Errors
-    /// `Unsupported`, with the reason, if the worker cannot have its own context here. Another
-    /// error if the thread cannot be created or cannot be watched.
+    /// `Unsupported`, with the reason, if the worker cannot have its own context here.
+    /// `InvalidInput` if `UMS_WINDOWS_WORKERS` or `UMS_WATCH` in the environment has a value that
+    /// it cannot have. Another error if the thread cannot be created or cannot be watched.
     pub fn spawn(
         self,
         list: &CompletionList,
         f: impl FnOnce() + Send + 'static,
     ) -> io::Result<WorkerContext> {
+        let own = match self.own_context {
+            Some(own) => own,
+            None => own::by_default()?.unwrap_or(false),
+        };
         let context = Context::new();
         context.user.store(self.user_context, Ordering::Relaxed);
         let work: Work = Box::new(f);
         let arg = Box::into_raw(Box::new(work));
         if let Err(error) =
-            boot::start(&context, &list.0, self.own_context, self.stack_size, run_work, arg.cast())
+            boot::start(&context, &list.0, own, self.stack_size, run_work, arg.cast())
         {
             // SAFETY: Held: the routine was not started, so this function still owns the box.
             drop(unsafe { Box::from_raw(arg) });

@@ -40,6 +40,7 @@
 use std::ffi::c_void;
 use std::io;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::context::{self, Context, Routine};
@@ -51,18 +52,29 @@ use crate::watch::{self, Watched};
 /// Whether workers have their own context by default: 0 if the environment decides, 1 no, 2 yes.
 static DEFAULT: AtomicU8 = AtomicU8::new(0);
 
-/// Returns whether workers have their own context by default, as with
-/// `UMS_WINDOWS_WORKERS=context`.
-pub(super) fn by_default() -> bool {
+/// Returns whether new workers have their own context by default: as
+/// `UMS_WINDOWS_WORKERS=thread|context` in the environment says, or else `None`.
+///
+/// # Errors
+/// `InvalidInput` if the variable has another value.
+pub(super) fn by_default() -> io::Result<Option<bool>> {
     match DEFAULT.load(Ordering::Relaxed) {
-        0 => {
-            let said = std::env::var("UMS_WINDOWS_WORKERS");
-            let own = said.is_ok_and(|said| said == "context");
-            set_default(own);
-            own
-        }
-        said => said == 2,
+        0 => {}
+        set => return Ok(Some(set == 2)),
     }
+    static SAID: OnceLock<Result<Option<bool>, String>> = OnceLock::new();
+    let said = SAID.get_or_init(|| {
+        let said = std::env::var_os("UMS_WINDOWS_WORKERS").unwrap_or_default();
+        match said.to_str() {
+            Some("") => Ok(None),
+            Some("thread") => Ok(Some(false)),
+            Some("context") => Ok(Some(true)),
+            _ => {
+                Err(format!("UMS_WINDOWS_WORKERS={}: it must be thread or context", said.display()))
+            }
+        }
+    });
+    said.clone().map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// Sets the default, so that the environment is not consulted.

@@ -156,7 +156,7 @@ impl Primary {
         watch::install();
         let host = primary.host_here()?;
         let owner = Box::new(Owner(Arc::downgrade(&primary)));
-        let place = Place::open(cpu.0, watch::mechanism(), owner)?;
+        let place = Place::open(cpu.0, watch::mechanism()?, owner)?;
         primary.executor.set_place(place);
         schedulers().push(crate::os::thread_number());
         HERE.set(Arc::as_ptr(&primary));

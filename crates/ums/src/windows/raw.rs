@@ -104,11 +104,11 @@ pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
 }
 
 /// Creates the thread of a context and queues the context to this list. Returns the kernel thread
-/// id.
+/// id. The worker has its own context if [`own_contexts_asked_for`] says so.
 ///
 /// # Errors
-/// `AlreadyExists` if it has a thread; otherwise the error of creating the thread or of watching
-/// it.
+/// `AlreadyExists` if it has a thread; `InvalidInput` if the environment names no kind of worker;
+/// otherwise the error of creating the thread or of watching it.
 pub unsafe fn context_start(
     context: *const Context,
     list: *const ContextList,
@@ -116,8 +116,9 @@ pub unsafe fn context_start(
     routine: Routine,
     arg: *mut c_void,
 ) -> io::Result<u32> {
+    let own = own::by_default()?.unwrap_or(false);
     // SAFETY: Contract.
-    unsafe { context_start_as(own::by_default(), context, list, stack, routine, arg) }
+    unsafe { context_start_as(own, context, list, stack, routine, arg) }
 }
 
 /// As [`context_start`]; if `own`, the worker has its own context.
@@ -140,6 +141,15 @@ pub unsafe fn context_start_as(
     };
     boot::start(&context, &list, own, stack, routine, arg)?;
     Ok(context.tid.load(Ordering::Relaxed))
+}
+
+/// Returns what the environment or [`own_contexts_by_default`] says of new workers: whether they
+/// have their own context. `None` if neither says so.
+///
+/// # Errors
+/// `InvalidInput` if `UMS_WINDOWS_WORKERS` in the environment is neither `thread` nor `context`.
+pub fn own_contexts_asked_for() -> io::Result<Option<bool>> {
+    own::by_default()
 }
 
 /// Sets whether workers have their own context by default. The environment is not consulted then.

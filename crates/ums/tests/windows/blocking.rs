@@ -18,7 +18,7 @@ use crate::harness::{Heard, Rounds, alone, eventually};
 /// Returns whether, on this system, only blocks in interposed calls are noticed, and this program
 /// interposes none.
 fn only_calls() -> bool {
-    mechanism() == Mechanism::Calls && !crate::INTERPOSED
+    mechanism().unwrap() == Mechanism::Calls && !crate::INTERPOSED
 }
 
 /// Runs one worker that calls `blocks`, and one that computes until the first has finished. Returns
@@ -112,7 +112,7 @@ fn read_on_two_pages(file: &impl std::os::fd::AsRawFd, bytes: &mut [u8]) -> isiz
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_read_by_an_instruction_on_two_pages_lets_another_run() {
-    if mechanism() == Mechanism::Calls {
+    if mechanism().unwrap() == Mechanism::Calls {
         println!("skipped: without perf only interposed calls are noticed");
         return;
     }
@@ -168,7 +168,7 @@ fn a_page_fault_lets_another_run_and_is_told_from_a_call_w2() {
         println!("skipped: the kernel refuses userfaultfd");
         return;
     };
-    if mechanism() == Mechanism::Calls || crate::OWN {
+    if mechanism().unwrap() == Mechanism::Calls || crate::OWN {
         println!("skipped: without perf, or of workers in user mode, faults are not noticed");
         return;
     }
@@ -380,7 +380,7 @@ fn many_schedulers_share_one_list_and_each_item_comes_once_w10_w11() {
 
 #[test]
 fn a_worker_that_is_executed_while_it_runs_without_a_place_keeps_its_gate_r15() {
-    if crate::OWN || mechanism() == Mechanism::Calls {
+    if crate::OWN || mechanism().unwrap() == Mechanism::Calls {
         println!("skipped: needs a thread whose bare system calls are noticed");
         return;
     }

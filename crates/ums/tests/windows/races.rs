@@ -15,7 +15,7 @@ use crate::harness::{Heard, Rounds, alone, eventually};
 
 /// Returns true if this system can notice interposed calls only, not direct system calls.
 fn only_calls() -> bool {
-    let only = mechanism() == Mechanism::Calls;
+    let only = mechanism().unwrap() == Mechanism::Calls;
     if only {
         println!("skipped: without perf only interposed calls are noticed");
     }
@@ -402,7 +402,7 @@ fn a_breakpoint_whose_cause_was_lost_does_not_end_the_process_r13() {
         println!("skipped: {text}");
         return;
     }
-    if mechanism() != Mechanism::Breakpoint {
+    if mechanism().unwrap() != Mechanism::Breakpoint {
         let mut again = std::process::Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", NAME]).env("UMS_WATCH", Mechanism::Breakpoint.name());
         let output = again.output().unwrap();

@@ -313,7 +313,7 @@ fn stress_in_this_process() {
     println!(
         "{}: {} s, {} steps, {} revokes ({} by the watchdog), lent {}, violations {}, \
          duplicates {}, EINTR {}",
-        ums::watch::mechanism().name(),
+        ums::watch::mechanism().unwrap().name(),
         began.elapsed().as_secs(),
         get(&counts.steps),
         get(&counts.revokes),

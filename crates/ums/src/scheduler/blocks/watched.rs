@@ -77,7 +77,7 @@ impl Scheduler {
         let cpu = self.options.pin.filter(|_| self.options.detect_blocking);
         let Some(cpu) = cpu else { return Ok(false) };
         watch::prepare();
-        let place = Place::open(cpu, watch::mechanism(), owner)?;
+        let place = Place::open(cpu, watch::mechanism()?, owner)?;
         let _ = self.detection.place.set(place);
         Ok(true)
     }
@@ -185,7 +185,8 @@ impl WatchedWorker {
     /// Watches the calling thread until [`WatchedWorker::end`]. Until [`WatchedWorker::enter`] the
     /// thread counts as inside the library, where it cannot lose the baton.
     pub(in crate::scheduler) fn begin(self: &Arc<Self>) {
-        match self.watched.adopt(self.clone(), watch::mechanism()) {
+        let adopted = watch::mechanism().and_then(|how| self.watched.adopt(self.clone(), how));
+        match adopted {
             Ok(()) => self.waiter.record.be_watched(Some(self.watched)),
             // The worker's blocks delay the scheduler, as without detection.
             Err(_) => {
