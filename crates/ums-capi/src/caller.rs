@@ -17,6 +17,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::str::Utf8Error;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ums::Builder;
 
@@ -203,6 +204,42 @@ impl Count<'_> {
 
 /// An invariant lifetime: the compiler converts it to no other one.
 type Own<'a> = PhantomData<Cell<&'a ()>>;
+
+/// The address of a value that other threads may change meanwhile: NULL, or an address that may be
+/// read during the call, for as many bytes as another parameter says.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Shared<'a>(*const c_void, PhantomData<&'a ()>);
+
+impl Shared<'_> {
+    /// Returns the address; 0 for NULL.
+    pub fn address(&self) -> usize {
+        self.0.addr()
+    }
+
+    /// Returns the value, which has this many bytes. Returns `None` for NULL, for a size other than
+    /// 1, 2, 4 and 8, and for a value that is not aligned.
+    pub fn read(&self, size: usize) -> Option<u64> {
+        if self.0.is_null() || !matches!(size, 1 | 2 | 4 | 8) || !self.0.addr().is_multiple_of(size)
+        {
+            return None;
+        }
+        // SAFETY: C Caller: that many bytes may be read. They are aligned, so this is an atomic
+        // read, and other threads may write them meanwhile.
+        Some(unsafe {
+            match size {
+                1 => u64::from(AtomicU8::from_ptr(self.0.cast_mut().cast()).load(Ordering::SeqCst)),
+                2 => {
+                    u64::from(AtomicU16::from_ptr(self.0.cast_mut().cast()).load(Ordering::SeqCst))
+                }
+                4 => {
+                    u64::from(AtomicU32::from_ptr(self.0.cast_mut().cast()).load(Ordering::SeqCst))
+                }
+                _ => AtomicU64::from_ptr(self.0.cast_mut().cast()).load(Ordering::SeqCst),
+            }
+        })
+    }
+}
 
 /// A string: NULL, or bytes that end with a zero, for the time of the call.
 #[repr(transparent)]

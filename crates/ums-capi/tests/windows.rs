@@ -29,6 +29,11 @@ fn heap_clocks_interlocked_operations_attributes_and_layouts_are_as_declared() {
 }
 
 #[test]
+fn what_windows_programs_use_beside_scheduling_is_there() {
+    run("win_more.c", &[]);
+}
+
+#[test]
 fn every_bad_input_and_every_context_that_cannot_run_has_its_error_w5() {
     run("ums_errors.c", &[]);
 }
@@ -40,7 +45,13 @@ fn a_worker_that_blocks_is_told_and_waits_to_be_executed_again_w1() {
 
 #[test]
 fn a_page_fault_that_blocks_is_told_from_a_system_call_w2() {
-    run("ums_fault.c", &[]);
+    let workshop = Workshop::new();
+    let source = "ums_fault.c";
+    let recipe = Recipe { source, include: "windows", strict: true, is_static: false };
+    let program = workshop.make(recipe).expect("C");
+    // The scheduler of a worker with its own context waits for its page faults.
+    let said = workshop.run_with(&program, &[], &[("UMS_WINDOWS_WORKERS", "thread")]);
+    assert!(said.ends_with("ok\n"), "{source} said:\n{said}");
 }
 
 #[test]
@@ -81,18 +92,40 @@ fn interposed_calls_are_enough_to_notice_and_gate() {
     }
 }
 
-/// Runs the same programs, unchanged, with workers that are executed in user mode.
+/// Runs the same programs with workers that are plain threads. By default they have their own
+/// context, where the system can do it.
 #[test]
-fn workers_with_their_own_context_are_like_others() {
+fn workers_that_are_plain_threads_are_like_others() {
     let workshop = Workshop::new();
     let sources = ["blocks.c", "ends.c", "errors.c", "locks.c", "many.c", "random.c", "shared.c"];
     for source in sources.into_iter().chain(["ring.cpp"]) {
         let source = format!("ums_{source}");
         let recipe = Recipe { source: &source, include: "windows", strict: true, is_static: false };
         if let Some(program) = workshop.make(recipe) {
-            let said = workshop.run_with(&program, &[], &[("UMS_WINDOWS_WORKERS", "context")]);
+            let said = workshop.run_with(&program, &[], &[("UMS_WINDOWS_WORKERS", "thread")]);
             assert!(said.ends_with("ok\n"), "{source} said:\n{said}");
         }
+    }
+}
+
+/// A variable with a value that it cannot have makes the call fail, and stderr says why.
+#[test]
+fn unknown_values_in_the_environment_are_refused() {
+    let workshop = Workshop::new();
+    let source = "ums_refused.c";
+    let recipe = Recipe { source, include: "windows", strict: true, is_static: false };
+    let program = workshop.make(recipe).expect("C");
+    for (name, value, says) in [
+        ("UMS_WATCH", "trip", "UMS_WATCH=trip: it must be trap, breakpoint or calls"),
+        ("UMS_WINDOWS_WORKERS", "fiber", "UMS_WINDOWS_WORKERS=fiber: it must be thread or context"),
+    ] {
+        let said = workshop.run_with(&program, &[], &[(name, value)]);
+        assert!(said.contains(says) && said.ends_with("refused\n"), "{name}: {said}");
+        assert_eq!(said.matches("ums: ").count(), 1, "{said}");
+    }
+    for (name, value) in [("UMS_WATCH", ""), ("UMS_WINDOWS_WORKERS", ""), ("UMS_WATCH", "calls")] {
+        let said = workshop.run_with(&program, &[], &[(name, value)]);
+        assert_eq!(said, "accepted\n", "{name}={value}");
     }
 }
 

@@ -81,7 +81,7 @@ fn rust_width(declared: &str) -> usize {
         "usize" | "u64" | "HANDLE" | "ThreadStart" | "InitOnceCallback" | "FlsCallback" => 8,
         "Argument" | "Value" | "Block" | "ContextPointer" | "ListPointer" | "Attributes<'_>" => 8,
         "Count<'a>" => 4,
-        "Place<'a>" => 8,
+        "Place<'a>" | "Shared<'_>" => 8,
         kind if kind.starts_with(['*', '&']) => 8,
         kind if ["Out<", "In<", "Array<"].iter().any(|pointer| kind.starts_with(pointer)) => 8,
         other => panic!("how wide is `{other}`?"),

@@ -71,8 +71,7 @@ static worker *most_urgent(void)
 static void take_completed(DWORD wait)
 {
     PUMS_CONTEXT item = NULL;
-    if (!DequeueUmsCompletionListItems(completed, wait, &item))
-        return;
+    DequeueUmsCompletionListItems(completed, wait, &item); /* NULL if none came in time */
     while (item != NULL) {
         PUMS_CONTEXT next = GetNextUmsListItem(item);
         BOOLEAN is_over = FALSE;

@@ -43,8 +43,7 @@ static BOOL has_ended(PUMS_CONTEXT worker)
 static void take_completed(DWORD wait)
 {
     PUMS_CONTEXT item = NULL;
-    if (!DequeueUmsCompletionListItems(completed, wait, &item))
-        return; /* the list is empty */
+    DequeueUmsCompletionListItems(completed, wait, &item); /* NULL if none came in time */
     while (item != NULL) {
         PUMS_CONTEXT next = GetNextUmsListItem(item);
         if (has_ended(item))

@@ -32,6 +32,9 @@ extern "C" {
 #define THREAD_PRIORITY_ABOVE_NORMAL 1
 #define THREAD_PRIORITY_HIGHEST 2
 #define THREAD_PRIORITY_TIME_CRITICAL 15
+#define THREAD_PRIORITY_ERROR_RETURN 0x7fffffff
+#define DUPLICATE_CLOSE_SOURCE 0x00000001u
+#define DUPLICATE_SAME_ACCESS 0x00000002u
 #define TLS_OUT_OF_INDEXES 0xffffffffu
 #define FLS_OUT_OF_INDEXES 0xffffffffu
 #define LMEM_FIXED 0u
@@ -89,6 +92,10 @@ typedef struct _PROC_THREAD_ATTRIBUTE_LIST *LPPROC_THREAD_ATTRIBUTE_LIST;
 WINBASEAPI DWORD WINAPI GetLastError(void);
 WINBASEAPI VOID WINAPI SetLastError(DWORD dwErrCode);
 WINBASEAPI BOOL WINAPI CloseHandle(HANDLE hObject);
+WINBASEAPI BOOL WINAPI DuplicateHandle(HANDLE hSourceProcessHandle, HANDLE hSourceHandle,
+                                       HANDLE hTargetProcessHandle, LPHANDLE lpTargetHandle,
+                                       DWORD dwDesiredAccess, BOOL bInheritHandle,
+                                       DWORD dwOptions);
 
 /* --- Threads --------------------------------------------------------------------------------- */
 
@@ -122,6 +129,10 @@ WINBASEAPI DWORD WINAPI SuspendThread(HANDLE hThread);
 WINBASEAPI DWORD_PTR WINAPI SetThreadAffinityMask(HANDLE hThread, DWORD_PTR dwThreadAffinityMask);
 WINBASEAPI DWORD WINAPI SetThreadIdealProcessor(HANDLE hThread, DWORD dwIdealProcessor);
 WINBASEAPI BOOL WINAPI SetThreadPriority(HANDLE hThread, int nPriority);
+WINBASEAPI int WINAPI GetThreadPriority(HANDLE hThread);
+WINBASEAPI BOOL WINAPI GetProcessAffinityMask(HANDLE hProcess, PDWORD_PTR lpProcessAffinityMask,
+                                              PDWORD_PTR lpSystemAffinityMask);
+WINBASEAPI BOOL WINAPI SetProcessAffinityMask(HANDLE hProcess, DWORD_PTR dwProcessAffinityMask);
 WINBASEAPI DECLSPEC_NORETURN VOID WINAPI ExitProcess(UINT uExitCode);
 
 WINBASEAPI BOOL WINAPI InitializeProcThreadAttributeList(
@@ -210,6 +221,11 @@ WINBASEAPI VOID WINAPI WakeAllConditionVariable(PCONDITION_VARIABLE ConditionVar
 WINBASEAPI BOOL WINAPI InitOnceExecuteOnce(PINIT_ONCE InitOnce, PINIT_ONCE_FN InitFn,
                                            PVOID Parameter, LPVOID *Context);
 
+WINBASEAPI BOOL WINAPI WaitOnAddress(volatile VOID *Address, PVOID CompareAddress,
+                                     SIZE_T AddressSize, DWORD dwMilliseconds);
+WINBASEAPI VOID WINAPI WakeByAddressSingle(PVOID Address);
+WINBASEAPI VOID WINAPI WakeByAddressAll(PVOID Address);
+
 WINBASEAPI VOID WINAPI InitializeSListHead(PSLIST_HEADER ListHead);
 WINBASEAPI PSLIST_ENTRY WINAPI InterlockedPushEntrySList(PSLIST_HEADER ListHead,
                                                          PSLIST_ENTRY ListEntry);
@@ -241,6 +257,7 @@ WINBASEAPI LPVOID WINAPI LocalFree(LPVOID hMem);
 #define CopyMemory RtlCopyMemory
 #define MoveMemory RtlMoveMemory
 #define FillMemory RtlFillMemory
+#define SecureZeroMemory RtlSecureZeroMemory
 
 /* --- Time and the machine -------------------------------------------------------------------- */
 

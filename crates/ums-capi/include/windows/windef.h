@@ -13,12 +13,41 @@
 #include <stdint.h>
 #include <wchar.h>
 
+#include "sal.h"
+
+/* The macros by which Windows programs recognise their processor. The headers of the C library, of
+ * gcc and of clang do not look at them. Those of some other libraries (OpenSSL) take _WIN64 for
+ * Windows itself: include them before this header, or define UMS_NO_WIN64. */
+#if defined(__x86_64__)
+#ifndef _M_AMD64
+#define _M_AMD64 100
+#endif
+#ifndef _M_X64
+#define _M_X64 100
+#endif
+#ifndef _AMD64_
+#define _AMD64_
+#endif
+#elif defined(__aarch64__)
+#ifndef _M_ARM64
+#define _M_ARM64 1
+#endif
+#ifndef _ARM64_
+#define _ARM64_
+#endif
+#endif
+#if !defined(_WIN64) && !defined(UMS_NO_WIN64)
+#define _WIN64 1
+#endif
+
 #define WINAPI
 #define WINBASEAPI
 #define WINADVAPI
 #define APIENTRY
 #define CALLBACK
 #define NTAPI
+#define NTSYSAPI
+#define NTSYSCALLAPI
 #define APIPRIVATE
 #define PASCAL
 #define FAR
@@ -36,7 +65,10 @@
 #ifndef __forceinline
 #define __forceinline inline __attribute__((always_inline))
 #endif
-#define FORCEINLINE static __forceinline
+/* No `static`: programs write `static FORCEINLINE`, as on Windows. In C, the address of a function
+ * that is FORCEINLINE and not static cannot be taken: the linker does not find it. */
+#define FORCEINLINE __forceinline
+#define CFORCEINLINE FORCEINLINE
 #define __int8 char
 #define __int16 short
 #define __int32 int
@@ -44,6 +76,7 @@
 
 /* __declspec(thread), (align(16)), (noinline) ... */
 #define __declspec(what) UMS_DECLSPEC_##what
+#define _declspec(what) UMS_DECLSPEC_##what
 #define UMS_DECLSPEC_thread __thread
 #define UMS_DECLSPEC_align(bytes) __attribute__((aligned(bytes)))
 #define UMS_DECLSPEC_noinline __attribute__((noinline))
@@ -64,41 +97,6 @@
 #define OUT
 #define OPTIONAL
 #define CONST const
-#ifndef __cplusplus /* libstdc++ uses these names itself */
-#define __in
-#define __in_opt
-#define __out
-#define __out_opt
-#define __inout
-#define __inout_opt
-#define __reserved
-#endif
-#define _In_
-#define _In_opt_
-#define _In_z_
-#define _In_reads_(n)
-#define _In_reads_opt_(n)
-#define _In_reads_bytes_(n)
-#define _In_reads_bytes_opt_(n)
-#define _Out_
-#define _Out_opt_
-#define _Out_writes_(n)
-#define _Out_writes_bytes_(n)
-#define _Out_writes_bytes_to_(n, m)
-#define _Out_writes_bytes_to_opt_(n, m)
-#define _Outptr_
-#define _Inout_
-#define _Inout_opt_
-#define _Reserved_
-#define _Pre_valid_
-#define _Post_invalid_
-#define _Ret_maybenull_
-#define _Check_return_
-#define _Must_inspect_result_
-#define _Success_(what)
-#define _When_(when, what)
-#define _Interlocked_operand_
-
 #define VOID void
 typedef void *PVOID, *LPVOID;
 typedef const void *LPCVOID, *PCVOID;
@@ -165,6 +163,9 @@ typedef LPCSTR LPCTSTR, PCTSTR;
 
 #define LOWORD(n) ((WORD)((DWORD_PTR)(n) & 0xffff))
 #define HIWORD(n) ((WORD)(((DWORD_PTR)(n) >> 16) & 0xffff))
+#define LOBYTE(n) ((BYTE)((DWORD_PTR)(n) & 0xff))
+#define HIBYTE(n) ((BYTE)(((DWORD_PTR)(n) >> 8) & 0xff))
+#define MAKEWORD(low, high) ((WORD)((BYTE)(low) | ((WORD)(BYTE)(high)) << 8))
 #define MAKELONG(low, high) ((LONG)((WORD)(low) | ((DWORD)(WORD)(high)) << 16))
 
 #endif

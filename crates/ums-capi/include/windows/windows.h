@@ -19,9 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "windef.h"
 #include "winbase.h"
+#include "threadpoollegacyapiset.h"
 
 #define OutputDebugStringA(text) ((void)fputs((text), stderr))
 #define OutputDebugStringW(text) ((void)fputws((text), stderr))
@@ -31,10 +33,88 @@
 #define OutputDebugString OutputDebugStringA
 #endif
 
+/* --- The standard streams -------------------------------------------------------------------- */
+
+#define STD_INPUT_HANDLE ((DWORD)-10)
+#define STD_OUTPUT_HANDLE ((DWORD)-11)
+#define STD_ERROR_HANDLE ((DWORD)-12)
+
+static inline HANDLE GetStdHandle(DWORD which)
+{
+    return (HANDLE)(LONG_PTR)(int)which;
+}
+
+/* Writes to a standard stream; there are no handles of files. */
+static inline BOOL WriteFile(HANDLE file, LPCVOID data, DWORD size, LPDWORD written,
+                             LPVOID overlapped)
+{
+    BOOL is_output = file == GetStdHandle(STD_OUTPUT_HANDLE);
+    FILE *stream = is_output ? stdout : stderr;
+    if (overlapped != NULL || !(is_output || file == GetStdHandle(STD_ERROR_HANDLE))) {
+        SetLastError(ERROR_INVALID_HANDLE);
+        return FALSE;
+    }
+    if (fwrite(data, 1, size, stream) != size || fflush(stream) != 0) {
+        SetLastError(ERROR_GEN_FAILURE);
+        return FALSE;
+    }
+    if (written != NULL)
+        *written = size;
+    return TRUE;
+}
+
+#define WriteConsoleA WriteFile
+
+/* --- Texts of errors ------------------------------------------------------------------------- */
+
+#define FORMAT_MESSAGE_ALLOCATE_BUFFER 0x00000100u
+#define FORMAT_MESSAGE_IGNORE_INSERTS 0x00000200u
+#define FORMAT_MESSAGE_FROM_SYSTEM 0x00001000u
+
+/* The text is the number of the error. A buffer that is asked for is freed with LocalFree. */
+static inline DWORD FormatMessageA(DWORD flags, LPCVOID source, DWORD error, DWORD language,
+                                   LPSTR buffer, DWORD size, va_list *arguments)
+{
+    char text[40];
+    DWORD length = (DWORD)snprintf(text, sizeof text, "Windows error %u\r\n", (unsigned)error);
+    (void)source, (void)language, (void)arguments;
+    if (flags & FORMAT_MESSAGE_ALLOCATE_BUFFER) {
+        LPSTR made = (LPSTR)LocalAlloc(LMEM_FIXED, length + 1);
+        if (made == NULL)
+            return 0;
+        memcpy(buffer, &made, sizeof made);
+        buffer = made;
+    } else if (size <= length) {
+        SetLastError(ERROR_INSUFFICIENT_BUFFER);
+        return 0;
+    }
+    memcpy(buffer, text, length + 1);
+    return length;
+}
+
+#ifndef UNICODE
+#define FormatMessage FormatMessageA
+#endif
+
 /* Names that Microsoft's C library uses. */
 #define printf_s printf
 #define fprintf_s fprintf
+#ifdef __cplusplus
+/* Of an array the size is known. */
+template <size_t size, typename... Rest>
+inline int sprintf_s(char (&to)[size], const char *format, Rest... rest)
+{
+    return snprintf(to, size, format, rest...);
+}
+
+template <typename... Rest>
+inline int sprintf_s(char *to, size_t size, const char *format, Rest... rest)
+{
+    return snprintf(to, size, format, rest...);
+}
+#else
 #define sprintf_s snprintf
+#endif
 #define _snprintf snprintf
 #define _strdup strdup
 #define _stricmp strcasecmp

@@ -116,6 +116,16 @@ typedef struct _UMS_CREATE_THREAD_ATTRIBUTES {
 #define MEMORY_ALLOCATION_ALIGNMENT 16
 #define ANYSIZE_ARRAY 1
 
+#define DLL_PROCESS_DETACH 0
+#define DLL_PROCESS_ATTACH 1
+#define DLL_THREAD_ATTACH 2
+#define DLL_THREAD_DETACH 3
+#define LANG_NEUTRAL 0
+#define LANG_ENGLISH 9
+#define SUBLANG_DEFAULT 1
+#define SUBLANG_NEUTRAL 0
+#define MAKELANGID(language, sublanguage) ((WORD)((WORD)(sublanguage) << 10 | (WORD)(language)))
+
 #define UNREFERENCED_PARAMETER(p) ((void)(p))
 #define DBG_UNREFERENCED_PARAMETER(p) ((void)(p))
 #define FIELD_OFFSET(type, field) ((LONG)offsetof(type, field))
@@ -134,6 +144,37 @@ typedef struct _UMS_CREATE_THREAD_ATTRIBUTES {
 #define RtlCopyMemory(to, from, n) __builtin_memcpy((to), (from), (n))
 #define RtlMoveMemory(to, from, n) __builtin_memmove((to), (from), (n))
 #define RtlFillMemory(to, n, byte) __builtin_memset((to), (byte), (n))
+
+/* Clears memory that is not read again, which memset need not do. */
+static inline PVOID RtlSecureZeroMemory(PVOID to, SIZE_T n)
+{
+    __builtin_memset(to, 0, n);
+    __asm__ volatile("" : : "r"(to) : "memory");
+    return to;
+}
+
+/* The lowest or highest bit that is set. False, and no index, if there is none. */
+#define UMS_BIT_SCAN(index, mask, type, bit)                                                   \
+    __extension__({                                                                            \
+        type ums_mask_ = (type)(mask);                                                         \
+        if (ums_mask_ != 0)                                                                    \
+            *(index) = (bit);                                                                  \
+        (BOOLEAN)(ums_mask_ != 0);                                                             \
+    })
+#define _BitScanForward(index, mask)                                                           \
+    UMS_BIT_SCAN(index, mask, ULONG, (ULONG)__builtin_ctz(ums_mask_))
+#define _BitScanReverse(index, mask)                                                           \
+    UMS_BIT_SCAN(index, mask, ULONG, 31 - (ULONG)__builtin_clz(ums_mask_))
+#define _BitScanForward64(index, mask)                                                         \
+    UMS_BIT_SCAN(index, mask, ULONGLONG, (ULONG)__builtin_ctzll(ums_mask_))
+#define _BitScanReverse64(index, mask)                                                         \
+    UMS_BIT_SCAN(index, mask, ULONGLONG, 63 - (ULONG)__builtin_clzll(ums_mask_))
+#define BitScanForward _BitScanForward
+#define BitScanReverse _BitScanReverse
+#define BitScanForward64 _BitScanForward64
+#define BitScanReverse64 _BitScanReverse64
+#define __popcnt(n) ((ULONG)__builtin_popcount(n))
+#define __popcnt64(n) ((ULONGLONG)__builtin_popcountll(n))
 
 #define MemoryBarrier() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define _ReadWriteBarrier() __asm__ volatile("" ::: "memory")

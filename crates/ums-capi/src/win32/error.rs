@@ -32,8 +32,6 @@ pub const ERROR_TOO_MANY_POSTS: u32 = 298;
 pub const ERROR_RETRY: u32 = 1237;
 /// Another scheduler executes the context. Also used for an unexpected failure.
 pub const ERROR_INTERNAL_ERROR: u32 = 1359;
-/// The worker is suspended or terminated.
-pub const ERROR_INVALID_THREAD_ID: u32 = 1444;
 /// The time limit has expired.
 pub const ERROR_TIMEOUT: u32 = 1460;
 

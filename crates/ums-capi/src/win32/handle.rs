@@ -31,9 +31,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::error::{BOOL, ERROR_INVALID_HANDLE, ERROR_NOT_ENOUGH_MEMORY, done};
-use super::pthread::Thread;
+use super::error::{
+    BOOL, ERROR_INVALID_HANDLE, ERROR_INVALID_PARAMETER, ERROR_NOT_ENOUGH_MEMORY,
+    ERROR_NOT_SUPPORTED, done,
+};
+use super::pthread::{Thread, adopted};
 use super::waitable::KernelObject;
+use crate::caller::Out;
 
 /// A handle, as programs use it.
 pub type HANDLE = *mut c_void;
@@ -202,6 +206,46 @@ pub extern "C" fn CloseHandle(handle: HANDLE) -> BOOL {
         let before = object.slot.word.fetch_and(!OPEN, Ordering::AcqRel);
         if before & OPEN == 0 { Err(ERROR_INVALID_HANDLE) } else { Ok(()) }
     }))
+}
+
+/// Closes the source handle, too.
+pub const DUPLICATE_CLOSE_SOURCE: u32 = 1;
+/// The new handle permits the same operations. Every handle permits all operations here.
+pub const DUPLICATE_SAME_ACCESS: u32 = 2;
+
+/// Makes another handle for the same object. Both processes must be this one. For the pseudo handle
+/// of the calling thread the result is a handle that other threads may use.
+#[unsafe(no_mangle)]
+pub extern "C" fn DuplicateHandle(
+    source_process: HANDLE,
+    source: HANDLE,
+    target_process: HANDLE,
+    mut target: Out<'_, HANDLE>,
+    _access: u32,
+    _inherit: BOOL,
+    options: u32,
+) -> BOOL {
+    let mut duplicate = || {
+        if [source_process, target_process] != [CURRENT_PROCESS; 2] {
+            return Err(ERROR_NOT_SUPPORTED);
+        }
+        if options & !(DUPLICATE_CLOSE_SOURCE | DUPLICATE_SAME_ACCESS) != 0 {
+            return Err(ERROR_INVALID_PARAMETER);
+        }
+        let object = match source {
+            CURRENT_PROCESS => return Err(ERROR_NOT_SUPPORTED),
+            CURRENT_THREAD => KernelObject::Thread(adopted()),
+            other => get(other)?.duplicate()?,
+        };
+        if !target.is_null() {
+            target.put(make(object)?);
+        }
+        if options & DUPLICATE_CLOSE_SOURCE != 0 {
+            CloseHandle(source);
+        }
+        Ok(())
+    };
+    done(duplicate())
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@
 //!   attributes   the attribute list of CreateRemoteThreadEx
 //!   object       the functions for events, semaphores and mutexes, and for waiting
 //!   thread       the functions for threads
+//!   process      the functions for the calling process
+//!   address      waiting until a value in memory changes
 //!   scheduling   the UMS functions themselves
 //!   section, local, slist, memory, time      the other calls that such programs use
 //! ```
@@ -39,6 +41,8 @@ mod worker;
 pub mod attributes;
 pub mod object;
 pub mod thread;
+pub mod process;
+pub mod address;
 pub mod scheduling;
 pub mod section;
 pub mod local;

@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,8 @@ pub extern "C" fn CreateSemaphoreA(
         }
         let fd = eventfd(initial as u32, libc::EFD_SEMAPHORE)?;
         let count = AtomicI64::new(initial.into());
-        handle::make(KernelObject::Semaphore(Semaphore { fd, count, max: max.into() }))
+        let semaphore = Semaphore { fd, count, max: max.into() };
+        handle::make(KernelObject::Semaphore(Arc::new(semaphore)))
     })
 }
 
@@ -138,11 +140,11 @@ pub extern "C" fn ReleaseSemaphore(
 pub extern "C" fn CreateMutexA(_security: *mut c_void, owned: BOOL, name: *const c_void) -> HANDLE {
     guarded(std::ptr::null_mut(), || {
         nameless(name)?;
-        let object = KernelObject::Mutex(Mutex {
+        let object = KernelObject::Mutex(Arc::new(Mutex {
             fd: eventfd(1, 0)?,
             owner: AtomicU32::new(0),
             depth: AtomicU32::new(0),
-        });
+        }));
         if owned != 0 {
             object.take();
         }

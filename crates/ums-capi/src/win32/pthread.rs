@@ -41,8 +41,10 @@ pub struct Thread {
     signal: AtomicI32,
     /// The address of its UMS context if it is a worker, otherwise 0.
     pub(super) context: AtomicUsize,
-    start: StartRoutine,
-    argument: Lock<Option<Argument>>,
+    /// The priority that the program has set.
+    pub(super) priority: AtomicI32,
+    /// The routine and its argument; None when it has begun, and for an adopted thread.
+    work: Lock<Option<(StartRoutine, Argument)>>,
 }
 
 /// The start routine of a thread.
@@ -60,15 +62,19 @@ impl Drop for Thread {
 
 impl Thread {
     pub(super) fn new(start: StartRoutine, argument: Argument) -> Thread {
+        Thread::of(0, Some((start, argument)))
+    }
+
+    fn of(id: u32, work: Option<(StartRoutine, Argument)>) -> Thread {
         Thread {
-            id: AtomicU32::new(0),
+            id: AtomicU32::new(id),
             exit_code: AtomicU32::new(STILL_ACTIVE),
             ended: AtomicU32::new(0),
             suspended: AtomicU32::new(0),
             signal: AtomicI32::new(-1),
             context: AtomicUsize::new(0),
-            start,
-            argument: Lock::new(Some(argument)),
+            priority: AtomicI32::new(0),
+            work: Lock::new(work),
         }
     }
 
@@ -128,11 +134,27 @@ thread_local! {
     static CURRENT: Cell<*const Thread> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Returns the calling thread, if this library created it.
+/// Returns the calling thread, if this library created or adopted it.
 pub(super) fn current() -> Option<&'static Thread> {
     // SAFETY: Own Thread: the object lives as long as the thread, and no caller keeps the borrow
     // longer.
     unsafe { CURRENT.get().as_ref() }
+}
+
+/// Returns the calling thread. A thread that this library did not create gets its object now, and
+/// keeps it until it ends.
+pub(super) fn adopted() -> Arc<Thread> {
+    if CURRENT.get().is_null() {
+        let thread = Arc::into_raw(Arc::new(Thread::of(this_thread(), None)));
+        CURRENT.set(thread);
+        // SAFETY: Plain Call: the key exists. Handed Over: the key keeps the reference.
+        unsafe { libc::pthread_setspecific(key(), thread.cast()) };
+    }
+    // SAFETY: Own Thread: the object came from an `Arc`, and lives as long as the thread.
+    unsafe {
+        Arc::increment_strong_count(CURRENT.get());
+        Arc::from_raw(CURRENT.get())
+    }
 }
 
 /// Returns the key whose destructor is called at the end of each thread of this library.
@@ -165,8 +187,8 @@ extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
         system::wait(&thread.suspended, suspended, None);
         suspended = thread.suspended.load(Ordering::Acquire);
     }
-    let Some(argument) = thread.argument.lock().take() else { return std::ptr::null_mut() };
-    let code = (thread.start)(argument);
+    let Some((start, argument)) = thread.work.lock().take() else { return std::ptr::null_mut() };
+    let code = start(argument);
     thread.exit_code.store(code, Ordering::Release);
     std::ptr::null_mut()
 }

@@ -10,7 +10,7 @@ use ums::windows::raw;
 
 use super::error::{
     BOOL, ERROR_BAD_LENGTH, ERROR_INVALID_PARAMETER, ERROR_NOT_ENOUGH_MEMORY, ERROR_NOT_SUPPORTED,
-    ERROR_TIMEOUT, FALSE, done, given, guarded,
+    FALSE, done, given, guarded,
 };
 use super::handle::{self, CURRENT_THREAD, HANDLE};
 use super::object::INFINITE;
@@ -83,7 +83,9 @@ pub extern "C" fn GetUmsCompletionListEvent(
     })
 }
 
-/// Takes all items of a completion list. If it is empty, waits for at most this long.
+/// Takes all items of a completion list. If it is empty, waits for at most this long. If no item
+/// appeared in time, the result is true with NULL as the list, as on Windows: a time limit that has
+/// expired is a success there.
 #[unsafe(no_mangle)]
 pub extern "C" fn DequeueUmsCompletionListItems(
     pointer: ListPointer,
@@ -95,11 +97,7 @@ pub extern "C" fn DequeueUmsCompletionListItems(
             return Err(ERROR_INVALID_PARAMETER);
         }
         out.put(ContextPointer::NULL);
-        let first = pointer.find()?.dequeue((ms != INFINITE).then_some(ms));
-        if first.is_null() {
-            return Err(ERROR_TIMEOUT);
-        }
-        out.put(first);
+        out.put(pointer.find()?.dequeue((ms != INFINITE).then_some(ms)));
         Ok(())
     };
     done(dequeue())

@@ -114,18 +114,23 @@ pub(super) fn kernel_thread() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
+/// Returns the processors that a thread may use (0: the caller), of the first 64.
+pub(super) fn affinity(id: u32) -> Result<usize, u32> {
+    let id = id as libc::pid_t;
+    let mut mask = [0usize; 16];
+    let size = size_of_val(&mask);
+    // SAFETY: Plain Call: the kernel does not write more than the given size.
+    let read = unsafe { libc::syscall(libc::SYS_sched_getaffinity, id, size, mask.as_mut_ptr()) };
+    if read < 0 { Err(os()) } else { Ok(mask[0]) }
+}
+
 /// Sets the processors that a thread may use (0: the caller). Returns the previous mask.
 pub(super) fn set_affinity(id: u32, mask: usize) -> Result<usize, u32> {
-    let id = id as libc::pid_t;
-    let mut before = [0usize; 16];
-    let size = size_of_val(&before);
-    // SAFETY: Plain Call: the kernel does not write more than the given size.
-    let (read, written) = unsafe {
-        let read = libc::syscall(libc::SYS_sched_getaffinity, id, size, before.as_mut_ptr());
-        let (size, mask) = (size_of::<usize>(), &raw const mask);
-        (read, libc::syscall(libc::SYS_sched_setaffinity, id, size, mask))
-    };
-    if read < 0 || written < 0 { Err(os()) } else { Ok(before[0]) }
+    let before = affinity(id)?;
+    let (id, size) = (id as libc::pid_t, size_of::<usize>());
+    // SAFETY: Plain Call: the kernel reads one word.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, id, size, &raw const mask) };
+    if set < 0 { Err(os()) } else { Ok(before) }
 }
 
 /// Sets a thread's nice value (0: the caller). If the system refuses, nothing changes.

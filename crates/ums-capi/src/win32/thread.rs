@@ -15,7 +15,9 @@ use super::error::{
 };
 use super::handle::{self, CURRENT_PROCESS, CURRENT_THREAD, HANDLE, thread as find};
 pub use super::pthread::STILL_ACTIVE;
-use super::pthread::{StartRoutine, Thread, current, is_caller, start, start_worker, this_thread};
+use super::pthread::{
+    StartRoutine, Thread, adopted, current, is_caller, start, start_worker, this_thread,
+};
 use super::system;
 use super::waitable::KernelObject;
 use super::worker;
@@ -29,6 +31,9 @@ pub const STACK_SIZE_PARAM_IS_A_RESERVATION: u32 = 0x0001_0000;
 /// For a UMS worker: it has its own context, and is executed without a system call. Not a flag of
 /// Windows: it exists only in this library.
 pub const UMS_THREAD_OWN_CONTEXT: u32 = 0x0100_0000;
+
+/// `THREAD_PRIORITY_ERROR_RETURN`.
+const NO_PRIORITY: i32 = i32::MAX;
 
 /// The minimum size of a thread's stack.
 const STACK: usize = 1 << 20;
@@ -195,18 +200,6 @@ pub extern "C" fn GetCurrentThread() -> HANDLE {
     CURRENT_THREAD
 }
 
-/// Returns a pseudo handle for this process.
-#[unsafe(no_mangle)]
-pub extern "C" fn GetCurrentProcess() -> HANDLE {
-    CURRENT_PROCESS
-}
-
-/// Returns the number of this process.
-#[unsafe(no_mangle)]
-pub extern "C" fn GetCurrentProcessId() -> u32 {
-    std::process::id()
-}
-
 /// Yields the processor to other threads. Returns true, because another thread may have run.
 #[unsafe(no_mangle)]
 pub extern "C" fn SwitchToThread() -> BOOL {
@@ -284,15 +277,21 @@ pub extern "C" fn SetThreadPriority(thread: HANDLE, priority: i32) -> BOOL {
             15 => -15,
             _ => return Err(ERROR_INVALID_PARAMETER),
         };
-        let id = if thread == CURRENT_THREAD { 0 } else { find(thread)?.id() };
-        system::set_nice(id, nice);
+        let thread = any(thread)?;
+        system::set_nice(thread.id(), nice);
+        thread.priority.store(priority, Ordering::Relaxed);
         Ok(())
     };
     done(set())
 }
 
-/// Ends the process.
+/// Returns the priority that `SetThreadPriority` has set, or else 0 (normal).
 #[unsafe(no_mangle)]
-pub extern "C" fn ExitProcess(code: u32) -> ! {
-    std::process::exit(code as i32)
+pub extern "C" fn GetThreadPriority(thread: HANDLE) -> i32 {
+    given(NO_PRIORITY, any(thread).map(|thread| thread.priority.load(Ordering::Relaxed)))
+}
+
+/// Returns the thread behind a handle, or the calling thread for its pseudo handle.
+fn any(thread: HANDLE) -> Result<Arc<Thread>, u32> {
+    if thread == CURRENT_THREAD { Ok(adopted()) } else { find(thread) }
 }

@@ -17,6 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
+use super::error::ERROR_NOT_ENOUGH_MEMORY;
 use super::pthread::{Thread, this_thread};
 use super::system::{eventfd, is_readable, signal, take};
 
@@ -52,9 +53,9 @@ pub enum KernelObject {
     /// An event.
     Event(Event),
     /// A semaphore.
-    Semaphore(Semaphore),
+    Semaphore(Arc<Semaphore>),
     /// A mutex.
-    Mutex(Mutex),
+    Mutex(Arc<Mutex>),
     /// A thread.
     Thread(Arc<Thread>),
     /// The event of a completion list.
@@ -62,6 +63,21 @@ pub enum KernelObject {
 }
 
 impl KernelObject {
+    /// Returns the same object once more, for another handle. Both descriptors of an event share
+    /// the kernel's count.
+    pub(super) fn duplicate(&self) -> Result<KernelObject, u32> {
+        let again = |fd: &OwnedFd| fd.try_clone().map_err(|_| ERROR_NOT_ENOUGH_MEMORY);
+        Ok(match self {
+            KernelObject::Event(event) => {
+                KernelObject::Event(Event { fd: again(&event.fd)?, manual: event.manual })
+            }
+            KernelObject::List(fd) => KernelObject::List(again(fd)?),
+            KernelObject::Semaphore(semaphore) => KernelObject::Semaphore(semaphore.clone()),
+            KernelObject::Mutex(mutex) => KernelObject::Mutex(mutex.clone()),
+            KernelObject::Thread(thread) => KernelObject::Thread(thread.clone()),
+        })
+    }
+
     /// Returns the descriptor that is readable while the object is signalled.
     pub(super) fn fd(&self) -> Result<RawFd, u32> {
         match self {

@@ -11,15 +11,17 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::io::Write;
 use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Once;
 
 use ums::windows::raw::{self, Context, ContextList};
-use ums::windows::{ExecuteError, WorkerCounts};
+use ums::windows::{EnterError, ExecuteError, WorkerCounts};
 
 use super::error::{
-    BOOL, ERROR_BUSY, ERROR_INTERNAL_ERROR, ERROR_INVALID_PARAMETER, ERROR_INVALID_THREAD_ID,
-    ERROR_NOT_ENOUGH_MEMORY, ERROR_NOT_SUPPORTED, ERROR_RETRY, FALSE, SetLastError, done,
+    BOOL, ERROR_BUSY, ERROR_INTERNAL_ERROR, ERROR_INVALID_PARAMETER, ERROR_NOT_ENOUGH_MEMORY,
+    ERROR_NOT_SUPPORTED, ERROR_RETRY, FALSE, SetLastError, done,
 };
 use super::registry::Registry;
 
@@ -209,22 +211,48 @@ pub(super) unsafe fn start(
     argument: *mut c_void,
 ) -> Result<(usize, u32), u32> {
     let (context, list) = (worker.context.find()?.0, worker.list.find()?.0);
+    let own = own || own_by_default()?;
     // SAFETY: Held: both are alive for the time of the call. Contract: the function accepts its
     // argument.
-    let started = unsafe {
-        match own {
-            true => raw::context_start_as(true, context, list, stack, begin, argument),
-            false => raw::context_start(context, list, stack, begin, argument),
-        }
-    };
+    let started = unsafe { raw::context_start_as(own, context, list, stack, begin, argument) };
     let id = started.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => ERROR_INVALID_PARAMETER,
+        std::io::ErrorKind::InvalidInput => {
+            say(&error);
+            ERROR_INVALID_PARAMETER
+        }
         std::io::ErrorKind::Unsupported | std::io::ErrorKind::PermissionDenied => {
             ERROR_NOT_SUPPORTED
         }
         _ => ERROR_NOT_ENOUGH_MEMORY,
     })?;
     Ok((context.expose_provenance(), id))
+}
+
+/// Returns whether a worker has its own context if the program does not ask for it: as
+/// `UMS_WINDOWS_WORKERS=thread|context` in the environment says, or else if the system can do it.
+///
+/// Without the interposed functions, a worker that calls `pthread_exit` in user mode would end its
+/// scheduler's kernel thread, so the default is a plain thread then.
+fn own_by_default() -> Result<bool, u32> {
+    match raw::own_contexts_asked_for() {
+        Ok(Some(own)) => Ok(own),
+        Ok(None) => {
+            Ok(cfg!(feature = "interpose") && ums::probe::own_contexts_are_refused().is_none())
+        }
+        Err(error) => {
+            say(&error);
+            Err(ERROR_INVALID_PARAMETER)
+        }
+    }
+}
+
+/// Writes an error to stderr, because a C program sees only its number. Only the first one of the
+/// process is written.
+fn say(error: &dyn std::fmt::Display) {
+    static SAID: Once = Once::new();
+    // Not `eprintln`: it panics if stderr is closed.
+    SAID.call_once(|| _ = writeln!(std::io::stderr(), "ums: {error}"));
 }
 
 fn at<'a>(address: usize) -> Option<Found<'a>> {
@@ -277,8 +305,12 @@ pub unsafe extern "C-unwind" fn EnterUmsSchedulingMode(info: *const StartupInfo)
     }
     // SAFETY: C Caller: the entry point may be called with this parameter.
     let entered = unsafe { raw::enter(entry, parameter) };
-    // Either the caller is already a scheduler or a worker, or this system has no block watch.
-    done(entered.map_err(|_| ERROR_NOT_SUPPORTED))
+    done(entered.map_err(|error| {
+        if let EnterError::Watch(_) = error {
+            say(&error);
+        }
+        ERROR_NOT_SUPPORTED
+    }))
 }
 
 /// Executes a worker. Returns only if that fails; the last error says why.
@@ -294,9 +326,9 @@ pub unsafe extern "C-unwind" fn ExecuteUmsThread(pointer: ContextPointer) -> BOO
     SetLastError(match failed {
         ExecuteError::Locked => ERROR_RETRY,
         ExecuteError::Running => ERROR_INTERNAL_ERROR,
-        ExecuteError::Suspended | ExecuteError::Terminated => ERROR_INVALID_THREAD_ID,
         // The caller is a plain thread or a worker.
         ExecuteError::NotAScheduler => ERROR_NOT_SUPPORTED,
+        // Also for a worker that is suspended or terminated: see docs/windows-c.md.
         _ => ERROR_INVALID_PARAMETER,
     });
     FALSE

@@ -81,10 +81,7 @@ static inline int drain(PUMS_COMPLETION_LIST list, DWORD ms, queue *ready)
 {
     PUMS_CONTEXT context = NULL;
     int over = 0;
-    if (!DequeueUmsCompletionListItems(list, ms, &context)) {
-        CHECK(GetLastError() == ERROR_TIMEOUT && context == NULL);
-        return 0;
-    }
+    CHECK(DequeueUmsCompletionListItems(list, ms, &context));
     while (context) {
         PUMS_CONTEXT next = GetNextUmsListItem(context);
         worker *w = worker_of(context);

@@ -69,11 +69,7 @@ static DWORD WINAPI work(LPVOID arg)
 static void take(DWORD ms)
 {
     PUMS_CONTEXT item = NULL;
-    if (!DequeueUmsCompletionListItems(list, ms, &item)) {
-        MODEL(GetLastError() == ERROR_TIMEOUT && item == NULL);
-        return;
-    }
-    MODEL(item != NULL);
+    MODEL(DequeueUmsCompletionListItems(list, ms, &item));
     while (item) {
         PUMS_CONTEXT next = GetNextUmsListItem(item);
         slot *s = CONTAINING_RECORD(worker_of(item), slot, w);
@@ -130,13 +126,13 @@ static void execute(slot *s)
     switch (place) {
     case NOWHERE:
     case FRESH: MODEL(error == ERROR_INVALID_PARAMETER); break;
-    case OVER: MODEL(error == ERROR_INVALID_THREAD_ID); break;
+    case OVER: MODEL(error == ERROR_INVALID_PARAMETER); break;
     case LISTED:
         MODEL(error == ERROR_INTERNAL_ERROR || error == ERROR_RETRY ||
-              error == ERROR_INVALID_THREAD_ID);
+              error == ERROR_INVALID_PARAMETER);
         break;
     case READY:
-        MODEL(s->suspended ? error == ERROR_INVALID_THREAD_ID : error == ERROR_RETRY);
+        MODEL(s->suspended ? error == ERROR_INVALID_PARAMETER : error == ERROR_RETRY);
         s->place = READY;
         running = NULL;
         break;

@@ -96,8 +96,7 @@ LONG yields_each;
 void collect(DWORD ms)
 {
     PUMS_CONTEXT item = nullptr;
-    if (!::DequeueUmsCompletionListItems(ring->list, ms, &item))
-        return;
+    CHECK(::DequeueUmsCompletionListItems(ring->list, ms, &item));
     for (PUMS_CONTEXT next; item != nullptr; item = next) {
         next = ::GetNextUmsListItem(item);
         BOOLEAN over = FALSE;

@@ -1,0 +1,19 @@
+/* ntstatus.h for Linux: the status numbers that the calls of this library correspond to. */
+#ifndef UMS_NTSTATUS_H
+#define UMS_NTSTATUS_H
+#pragma once
+
+#include "winnt.h"
+
+#define STATUS_SUCCESS ((NTSTATUS)0x00000000)
+#define STATUS_UNSUCCESSFUL ((NTSTATUS)0xc0000001)
+#define STATUS_INFO_LENGTH_MISMATCH ((NTSTATUS)0xc0000004)
+#define STATUS_INVALID_HANDLE ((NTSTATUS)0xc0000008)
+#define STATUS_INVALID_PARAMETER ((NTSTATUS)0xc000000d)
+#define STATUS_NO_MEMORY ((NTSTATUS)0xc0000017)
+#define STATUS_NOT_SUPPORTED ((NTSTATUS)0xc00000bb)
+#define STATUS_INTERNAL_ERROR ((NTSTATUS)0xc00000e5)
+#define STATUS_RETRY ((NTSTATUS)0xc000022d)
+#define STATUS_INVALID_THREAD ((NTSTATUS)0xc000071c)
+
+#endif

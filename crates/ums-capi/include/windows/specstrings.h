@@ -1,0 +1,2 @@
+/* Another name of windef.h. */
+#include "windef.h"

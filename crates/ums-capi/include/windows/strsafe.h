@@ -1,0 +1,2 @@
+/* Another name of windows.h. */
+#include "windows.h"
