@@ -1,6 +1,6 @@
 //! Tools for the repository: checks, `cargo run -p xtask -- tidy`; the installation of the C
 //! interface, `install-c --prefix DIR`; tests under sanitizers, `sanitize address|thread|valgrind`;
-//! and long runs with real clients, `chaos` and `soak`.
+//! mistakes that tests must notice, `mutants`; and long runs with real clients, `chaos` and `soak`.
 //!
 //! A check reads the sources and returns findings. A finding is a place and a message that says
 //! what to do instead. No check changes a file, and none depends on the crates that it checks.
@@ -21,6 +21,7 @@ mod habits;
 mod imports;
 mod install;
 mod links;
+mod mutants;
 mod names;
 mod rooms;
 mod sanitize;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy(),
         ["install-c", "--prefix", prefix] => done(install::install(root(), Path::new(prefix))),
+        ["mutants", word @ ..] => done(mutants::run(root(), word.first().unwrap_or(&""))),
         ["sanitize", tool] => done(sanitize::run(root(), tool)),
         ["chaos", rest @ ..] => done(clients::run(root(), "chaos.py", rest)),
         ["soak", rest @ ..] => done(clients::run(root(), "soak.py", rest)),
@@ -53,6 +55,7 @@ const USAGE: &str = "\
 usage: cargo run -p xtask -- COMMAND
   tidy                     checks the sources
   install-c --prefix DIR   installs the C interface
+  mutants [WORD]           puts in mistakes and expects that tests fail
   sanitize TOOL            tests under address, thread or valgrind
   chaos [--help]           faults for real, with invariants and a report
   soak [--help]            hours under mixed load: memory, descriptors, delays";
@@ -80,7 +83,7 @@ fn tidy() -> ExitCode {
 
 /// Runs every check over the whole repository.
 fn check(repository: &Repository) -> Vec<Finding> {
-    let checks: [fn(&Repository) -> Vec<Finding>; 12] = [
+    let checks: [fn(&Repository) -> Vec<Finding>; 13] = [
         arrows::check,
         cycles::check,
         unsafety::check,
@@ -91,6 +94,7 @@ fn check(repository: &Repository) -> Vec<Finding> {
         widths::check,
         behaviours::check,
         links::check,
+        mutants::check,
         citations::check,
         names::check,
     ];
