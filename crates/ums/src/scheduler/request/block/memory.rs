@@ -10,18 +10,31 @@ use std::ptr::NonNull;
 use crate::os::entry::Inside;
 use crate::os::pool::{Member, Pool, Pooled};
 
-/// The size of the blocks that are kept. Requests with larger closures or results are allocated and
+/// The sizes of the blocks that are kept, the smaller first: most requests fit into it, and a worker
+/// that waits for long keeps its block. Requests with larger closures or results are allocated and
 /// freed one by one.
-const BLOCK: Layout = match Layout::from_size_align(256, 16) {
-    Ok(layout) => layout,
-    Err(_) => unreachable!(),
-};
+const BLOCKS: [Layout; 2] = [block(192), block(256)];
 
-/// How many blocks a scheduler keeps.
+/// How many blocks of each size a scheduler keeps.
 pub(super) const SPARE_MAX: usize = 1024;
 
-fn fits(layout: Layout) -> bool {
-    layout.size() <= BLOCK.size() && layout.align() <= BLOCK.align()
+const fn block(size: usize) -> Layout {
+    match Layout::from_size_align(size, 16) {
+        Ok(layout) => layout,
+        Err(_) => unreachable!(),
+    }
+}
+
+/// Returns the number of the size for a value of this layout. Both are known when a request's type
+/// is compiled.
+#[inline(always)]
+fn size_for(layout: Layout) -> Option<usize> {
+    let fits = |block: &Layout| layout.size() <= block.size() && layout.align() <= block.align();
+    match () {
+        () if fits(&BLOCKS[0]) => Some(0),
+        () if fits(&BLOCKS[1]) => Some(1),
+        () => None,
+    }
 }
 
 /// The memory of one block, which is kept or freed when this is dropped.
@@ -39,10 +52,9 @@ impl Memory {
     /// memory.
     #[inline]
     pub(super) fn take(layout: Layout) -> NonNull<u8> {
-        if !fits(layout) {
-            return allocate(layout);
-        }
-        SpareBlocks::with(Vec::pop).flatten().unwrap_or_else(|| allocate(BLOCK))
+        let Some(size) = size_for(layout) else { return allocate(layout) };
+        let spare = SpareBlocks::with(|blocks| blocks[size].pop()).flatten();
+        spare.unwrap_or_else(|| allocate(BLOCKS[size]))
     }
 }
 
@@ -50,28 +62,25 @@ impl Drop for Memory {
     #[inline]
     fn drop(&mut self) {
         let at = self.0;
-        if !fits(self.1) {
-            // SAFETY: Own Memory: it was allocated with this layout, and is not used any more.
-            return unsafe { dealloc(at.as_ptr(), self.1) };
-        }
-        let keep = |spare: &mut Vec<NonNull<u8>>| {
-            let room = spare.len() < SPARE_MAX;
+        let Some(size) = size_for(self.1) else { return free(at, self.1) };
+        let keep = |spare: &mut [Vec<NonNull<u8>>; 2]| {
+            let room = spare[size].len() < SPARE_MAX;
             if room {
-                spare.push(at);
+                spare[size].push(at);
             }
             room
         };
         if SpareBlocks::with(keep) != Some(true) {
-            free(at);
+            free(at, BLOCKS[size]);
         }
     }
 }
 
-/// Frees memory that was allocated for a `BLOCK`.
+/// Frees memory that was allocated with this layout.
 #[cold]
-fn free(at: NonNull<u8>) {
+fn free(at: NonNull<u8>, layout: Layout) {
     // SAFETY: Own Memory: the callers own the memory, and do not use it any more.
-    unsafe { dealloc(at.as_ptr(), BLOCK) };
+    unsafe { dealloc(at.as_ptr(), layout) };
 }
 
 #[cold]
@@ -84,7 +93,8 @@ fn allocate(layout: Layout) -> NonNull<u8> {
 /// The memory of requests that have ended on one scheduler, for its next requests. The holder of
 /// the scheduler's baton uses it, and finds it by a thread-local.
 pub(crate) struct SpareBlocks {
-    blocks: UnsafeCell<Vec<NonNull<u8>>>,
+    /// One list for each size.
+    blocks: UnsafeCell<[Vec<NonNull<u8>>; 2]>,
     member: Member<SpareBlocks>,
 }
 
@@ -115,7 +125,10 @@ impl SpareBlocks {
     /// Frees the blocks when the scheduler is dropped.
     pub fn give_back(&'static self) {
         // SAFETY: Own Memory: the scheduler has ended, so no thread has its baton.
-        unsafe { &mut *self.blocks.get() }.drain(..).for_each(free);
+        let blocks = unsafe { &mut *self.blocks.get() };
+        for (blocks, layout) in blocks.iter_mut().zip(BLOCKS) {
+            blocks.drain(..).for_each(|block| free(block, layout));
+        }
         SPARE.give_back(self);
     }
 
@@ -124,9 +137,9 @@ impl SpareBlocks {
         HERE.set(blocks);
     }
 
-    /// Calls `f` with the list of the scheduler whose baton the calling thread has, if it has one.
+    /// Calls `f` with the lists of the scheduler whose baton the calling thread has, if it has one.
     #[inline]
-    pub(super) fn with<R>(f: impl FnOnce(&mut Vec<NonNull<u8>>) -> R) -> Option<R> {
+    pub(super) fn with<R>(f: impl FnOnce(&mut [Vec<NonNull<u8>>; 2]) -> R) -> Option<R> {
         let _inside = Inside::enter()?;
         let here = HERE.get()?;
         // SAFETY: Baton: the thread is inside and has the baton, so no other thread touches the

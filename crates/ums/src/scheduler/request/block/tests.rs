@@ -68,13 +68,18 @@ fn a_result_is_taken_once() {
 #[test]
 fn blocks_are_kept_for_the_next_requests_up_to_a_limit() {
     let node = crate::Node::builder().schedulers(1).build().unwrap();
-    let kept = || SpareBlocks::with(|blocks| blocks.len());
+    let kept = || SpareBlocks::with(|blocks| blocks.each_ref().map(Vec::len));
     assert_eq!(kept(), None, "a plain thread has no list");
-    let (before, after) = node.run(move || {
-        let all: Vec<_> = (0..2 * SPARE_MAX).map(|_| make(state(), || ())).collect();
+    let counts = node.run(move || {
+        let small = [1u64; 2];
+        let all: Vec<_> = (0..2 * SPARE_MAX).map(|_| make(state(), move || small[0])).collect();
         let before = kept();
         drop(all);
-        (before, kept())
+        let (after, large) = (kept(), [1u64; 10]);
+        drop(make(state(), move || large[0]));
+        [before, after, kept()]
     });
-    assert_eq!((before, after), (Some(0), Some(SPARE_MAX)));
+    // The larger size is for a closure of 80 bytes, and not for one of 16.
+    let most = SPARE_MAX;
+    assert_eq!(counts, [Some([0, 0]), Some([most, 0]), Some([most, 1])]);
 }
