@@ -42,7 +42,7 @@ fn wait_row(node: &Node, reason: WaitReason) -> Option<ums::stats::WaitRow> {
 fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
     each_alone(
         |b| b,
-        |node, _, n| {
+        |node, kind, n| {
             for i in 0..n {
                 let handle = node.clone();
                 on(node, i, move || {
@@ -55,20 +55,24 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
                             ums::spawn(move || {
                                 ums::yield_now();
                                 log.push(name);
-                                switches.push(scheduler(&node, i).counters.context_switches);
+                                switches.push(scheduler(&node, i).counters);
                             })
                         })
                         .into();
                     eventually("both have begun", || lists().runnable.len() == 2);
                     assert_eq!(log.len(), 0);
-                    let before = scheduler(&handle, i).counters.context_switches;
+                    let before = scheduler(&handle, i).counters;
                     let theirs = log.clone();
                     // Only the next workers of this scheduler can make the condition true.
                     assert!(ums::go_preemptive(OUTSIDE, || block_until(|| theirs.len() == 2)));
                     assert_eq!(log.all(), ["first", "second"]);
                     // Directly, and not by way of the standby or of a worker that has nothing to
-                    // do, which would then find the next one.
-                    assert_eq!(switches.all()[0] - before, 1);
+                    // do, which would take a turn to find the next one. A fiber takes the turn
+                    // itself, because it waits for its external code.
+                    let now = switches.all()[0].clone();
+                    assert_eq!(now.context_switches - before.context_switches, 1);
+                    let fiber = kind == WorkerKind::Fiber;
+                    assert_eq!(now.turns - before.turns, u64::from(fiber), "{kind:?}");
                     for peer in peers {
                         peer.join().unwrap();
                     }

@@ -120,6 +120,7 @@ impl Event {
         if self.take() {
             return Ok(());
         }
+        operation("event: is not set");
         let caller = Operation::begin();
         let me = current::waiting_on(caller.scheduler());
         let begun = caller.locked(&self.queue, |queue| {

@@ -156,6 +156,7 @@ impl RawMutex {
         patience: Patience,
         as_victim: AsVictim,
     ) -> Result<(), WaitError> {
+        operation("mutex: is locked");
         let caller = Operation::begin();
         let me = caller.waiter();
         let is_mine = self.word.load().get().is_some_and(|o| std::ptr::eq(o, me));

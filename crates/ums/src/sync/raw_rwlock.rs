@@ -170,6 +170,7 @@ impl RawRwLock {
         patience: Patience,
         as_victim: AsVictim,
     ) -> Result<(), WaitError> {
+        operation("rwlock: is locked");
         let waiter = current::about_to_wait();
         let me = waiter.waiter();
         let mut queue = self.queue.lock();

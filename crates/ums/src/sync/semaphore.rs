@@ -186,6 +186,7 @@ impl Semaphore {
 
     #[inline(never)]
     fn acquire_slow(&self, n: usize, patience: Patience) -> Result<(), WaitError> {
+        operation("semaphore: has too few");
         let caller = Operation::begin();
         let me = current::waiting_on(caller.scheduler());
         let take_or_announce = |word| match word {
