@@ -25,8 +25,18 @@
 #include "winbase.h"
 #include "threadpoollegacyapiset.h"
 
-#define OutputDebugStringA(text) ((void)fputs((text), stderr))
-#define OutputDebugStringW(text) ((void)fputws((text), stderr))
+static inline VOID OutputDebugStringA(LPCSTR text)
+{
+    if (text != NULL)
+        (void)fputs(text, stderr);
+}
+
+static inline VOID OutputDebugStringW(LPCWSTR text)
+{
+    if (text != NULL)
+        (void)fprintf(stderr, "%ls", text);
+}
+
 #ifdef UNICODE
 #define OutputDebugString OutputDebugStringW
 #else
@@ -92,7 +102,29 @@ static inline DWORD FormatMessageA(DWORD flags, LPCVOID source, DWORD error, DWO
     return length;
 }
 
-#ifndef UNICODE
+static inline DWORD FormatMessageW(DWORD flags, LPCVOID source, DWORD error, DWORD language,
+                                   LPWSTR buffer, DWORD size, va_list *arguments)
+{
+    WCHAR text[40];
+    DWORD length = (DWORD)swprintf(text, 40, L"Windows error %u\r\n", (unsigned)error);
+    (void)source, (void)language, (void)arguments;
+    if (flags & FORMAT_MESSAGE_ALLOCATE_BUFFER) {
+        LPWSTR made = (LPWSTR)LocalAlloc(LMEM_FIXED, (length + 1) * sizeof text[0]);
+        if (made == NULL)
+            return 0;
+        memcpy(buffer, &made, sizeof made);
+        buffer = made;
+    } else if (size <= length) {
+        SetLastError(ERROR_INSUFFICIENT_BUFFER);
+        return 0;
+    }
+    memcpy(buffer, text, (length + 1) * sizeof text[0]);
+    return length;
+}
+
+#ifdef UNICODE
+#define FormatMessage FormatMessageW
+#else
 #define FormatMessage FormatMessageA
 #endif
 
@@ -120,6 +152,8 @@ inline int sprintf_s(char *to, size_t size, const char *format, Rest... rest)
 #define _stricmp strcasecmp
 #define _atoi64 atoll
 #define _alloca __builtin_alloca
+#define _malloca malloc
+#define _freea free
 
 static inline void *_aligned_malloc(size_t size, size_t alignment)
 {

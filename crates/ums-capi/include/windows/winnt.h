@@ -153,7 +153,21 @@ static inline PVOID RtlSecureZeroMemory(PVOID to, SIZE_T n)
     return to;
 }
 
-/* The lowest or highest bit that is set. False, and no index, if there is none. */
+/* The lowest or highest bit that is set. False, and no index, if there is none. In C++ these, and
+ * InterlockedCompareExchange, are functions, because programs call them with `::` in front. */
+#ifdef __cplusplus
+#define UMS_BIT_SCAN(name, type, bit)                                                          \
+    extern "C++" template <typename Index> inline BOOLEAN name(Index *index, type mask)        \
+    {                                                                                          \
+        if (mask != 0)                                                                         \
+            *index = (bit);                                                                    \
+        return mask != 0;                                                                      \
+    }
+UMS_BIT_SCAN(_BitScanForward, ULONG, (ULONG)__builtin_ctz(mask))
+UMS_BIT_SCAN(_BitScanReverse, ULONG, 31 - (ULONG)__builtin_clz(mask))
+UMS_BIT_SCAN(_BitScanForward64, ULONGLONG, (ULONG)__builtin_ctzll(mask))
+UMS_BIT_SCAN(_BitScanReverse64, ULONGLONG, 63 - (ULONG)__builtin_clzll(mask))
+#else
 #define UMS_BIT_SCAN(index, mask, type, bit)                                                   \
     __extension__({                                                                            \
         type ums_mask_ = (type)(mask);                                                         \
@@ -169,6 +183,7 @@ static inline PVOID RtlSecureZeroMemory(PVOID to, SIZE_T n)
     UMS_BIT_SCAN(index, mask, ULONGLONG, (ULONG)__builtin_ctzll(ums_mask_))
 #define _BitScanReverse64(index, mask)                                                         \
     UMS_BIT_SCAN(index, mask, ULONGLONG, 63 - (ULONG)__builtin_clzll(ums_mask_))
+#endif
 #define BitScanForward _BitScanForward
 #define BitScanReverse _BitScanReverse
 #define BitScanForward64 _BitScanForward64
@@ -201,6 +216,27 @@ static inline PVOID RtlSecureZeroMemory(PVOID to, SIZE_T n)
 #define InterlockedAnd(p, v) __atomic_fetch_and((p), (v), UMS_SEQ)
 #define InterlockedOr(p, v) __atomic_fetch_or((p), (v), UMS_SEQ)
 #define InterlockedXor(p, v) __atomic_fetch_xor((p), (v), UMS_SEQ)
+#ifdef __cplusplus
+extern "C++" template <typename T, typename To, typename From>
+inline T InterlockedCompareExchange(volatile T *p, To to, From from)
+{
+    T seen = (T)(from);
+    (void)__atomic_compare_exchange_n(p, &seen, (T)(to), 0, UMS_SEQ, UMS_SEQ);
+    return seen;
+}
+
+extern "C++" template <typename T, typename Bit>
+inline BOOLEAN InterlockedBitTestAndSet(volatile T *p, Bit bit)
+{
+    return (BOOLEAN)((__atomic_fetch_or(p, (T)1 << bit, UMS_SEQ) >> bit) & 1);
+}
+
+extern "C++" template <typename T, typename Bit>
+inline BOOLEAN InterlockedBitTestAndReset(volatile T *p, Bit bit)
+{
+    return (BOOLEAN)((__atomic_fetch_and(p, ~((T)1 << bit), UMS_SEQ) >> bit) & 1);
+}
+#else
 #define InterlockedCompareExchange(p, to, from)                                                \
     __extension__({                                                                            \
         UMS_TYPE(p) ums_seen_ = (UMS_TYPE(p))(from);                                           \
@@ -212,8 +248,9 @@ static inline PVOID RtlSecureZeroMemory(PVOID to, SIZE_T n)
     ((BOOLEAN)((__atomic_fetch_or((p), (UMS_TYPE(p))1 << (bit), UMS_SEQ) >> (bit)) & 1))
 #define InterlockedBitTestAndReset(p, bit)                                                     \
     ((BOOLEAN)((__atomic_fetch_and((p), ~((UMS_TYPE(p))1 << (bit)), UMS_SEQ) >> (bit)) & 1))
+#endif
 #define InterlockedExchangePointer(p, v) InterlockedExchange((p), (v))
-#define InterlockedCompareExchangePointer(p, to, from) InterlockedCompareExchange((p), (to), (from))
+#define InterlockedCompareExchangePointer InterlockedCompareExchange
 
 #define InterlockedIncrement64 InterlockedIncrement
 #define InterlockedDecrement64 InterlockedDecrement

@@ -11,6 +11,8 @@
 //! Windows requires that a value outlives the list. Some programs break this rule, so the value is
 //! copied.
 //!
+//! Some programs pass an array of bytes as the memory, so it need not be aligned.
+//!
 //! This file has unsafe code, because the entries are in the program's memory, behind the list's
 //! header.
 
@@ -37,14 +39,14 @@ const MARK: u64 = u64::from_be_bytes(*b"umsattrs");
 const ROOM_MAX: usize = 64;
 
 /// An attribute list, opaque to the program.
-#[repr(C)]
+#[repr(C, packed)]
 pub struct AttributeList {
     mark: u64,
     room: usize,
     used: usize,
 }
 
-#[repr(C)]
+#[repr(C, packed)]
 #[derive(Clone, Copy)]
 struct Entry {
     attribute: usize,
@@ -78,7 +80,7 @@ impl Attributes<'_> {
 
     /// Returns the list, if it has been initialised.
     fn header(&mut self) -> Result<&mut AttributeList, u32> {
-        if self.0.is_null() || !self.0.is_aligned() {
+        if self.0.is_null() {
             return Err(ERROR_INVALID_PARAMETER);
         }
         // SAFETY: C Caller: it points to a list.
@@ -98,9 +100,6 @@ impl Attributes<'_> {
     fn initialise(&mut self, count: usize, size: usize) -> Result<(), u32> {
         if self.0.is_null() || size < size_for(count) {
             return Err(ERROR_INSUFFICIENT_BUFFER);
-        }
-        if !self.0.is_aligned() {
-            return Err(ERROR_INVALID_PARAMETER);
         }
         // SAFETY: C Caller: the memory has `size` bytes.
         unsafe { self.0.write(AttributeList { mark: MARK, room: count, used: 0 }) };
@@ -129,9 +128,10 @@ impl Attributes<'_> {
         // SAFETY: C Caller: there are `used` entries.
         let entries = unsafe { std::slice::from_raw_parts(self.entries(), used) };
         let is_worker = |entry: &&Entry| entry.attribute == PROC_THREAD_ATTRIBUTE_UMS_THREAD;
-        let Some(Entry { worker: said, .. }) = entries.iter().find(is_worker) else {
+        let Some(entry) = entries.iter().find(is_worker) else {
             return Ok(None);
         };
+        let said = entry.worker;
         if said.version != UMS_VERSION || said.context.is_null() || said.list.is_null() {
             return Err(ERROR_INVALID_PARAMETER);
         }

@@ -135,10 +135,26 @@ DWORD WINAPI turn(LPVOID)
     return 0;
 }
 
+// As functions of the global namespace, with the types that programs pass.
+void qualified_names()
+{
+    LONG n = 1;
+    PVOID p = nullptr;
+    ULONG index = 0;
+    unsigned long wide = 0;
+    CHECK(::InterlockedCompareExchange(&n, 5, 1) == 1 && n == 5);
+    CHECK(::InterlockedCompareExchangePointer(&p, &n, NULL) == NULL && p == &n);
+    CHECK(!::InterlockedBitTestAndSet(&n, 1) && ::InterlockedBitTestAndReset(&n, 0) && n == 6);
+    CHECK(::_BitScanForward(&index, 8) && index == 3 && !::BitScanReverse(&index, 0));
+    CHECK(::_BitScanReverse64(&wide, 1ull << 40) && wide == 40);
+    ::OutputDebugStringA("");
+}
+
 } // namespace
 
 int main(int argc, char **argv)
 {
+    qualified_names();
     size_t workers = argc > 1 ? static_cast<size_t>(std::atoi(argv[1])) : 10;
     yields_each = argc > 2 ? std::atoi(argv[2]) : 200;
     Ring made(workers);

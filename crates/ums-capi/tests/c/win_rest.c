@@ -97,7 +97,8 @@ static void attributes(void)
     FAILS(ERROR_INSUFFICIENT_BUFFER, InitializeProcThreadAttributeList(NULL, 1, 0, &size));
     CHECK(size > 0);
     SIZE_T small = size - 1;
-    LPPROC_THREAD_ATTRIBUTE_LIST list = (LPPROC_THREAD_ATTRIBUTE_LIST)malloc(size);
+    char *memory = (char *)malloc(size + 1); /* it need not be aligned */
+    LPPROC_THREAD_ATTRIBUTE_LIST list = (LPPROC_THREAD_ATTRIBUTE_LIST)(memory + 1);
     FAILS(ERROR_INSUFFICIENT_BUFFER, InitializeProcThreadAttributeList(list, 1, 0, &small));
     FAILS(ERROR_INVALID_PARAMETER, InitializeProcThreadAttributeList(list, 1, 0, NULL));
     FAILS(ERROR_INVALID_PARAMETER, InitializeProcThreadAttributeList(list, 1, 1, &size));
@@ -123,7 +124,7 @@ static void attributes(void)
     FAILS(ERROR_INVALID_PARAMETER, CreateRemoteThreadEx(GetCurrentProcess(), NULL, 0, nothing, NULL,
                                                         0, list, NULL) != NULL);
     DeleteProcThreadAttributeList(NULL);
-    free(list);
+    free(memory);
 }
 
 int main(void)

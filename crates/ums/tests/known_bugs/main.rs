@@ -8,7 +8,8 @@
 //! UMS_FINDS=100 cargo test --release -p ums --features sim --test known_bugs -- --nocapture again
 //! ```
 //!
-//! `UMS_SEEDS` says with how many seeds each repaired program runs.
+//! `UMS_SEEDS` says with how many seeds each repaired program runs, and `UMS_PROGRAM=word` chooses
+//! the programs whose bug contains the word.
 
 mod atomics;
 mod locks;
@@ -50,12 +51,12 @@ impl Form {
 /// The most seeds until a bug counts as not found.
 const SEEDS_MAX: u64 = 20_000;
 
+/// Returns the programs, or those whose bug contains the word in `UMS_PROGRAM`.
 fn programs() -> Vec<Program> {
-    [locks::PROGRAMS, atomics::PROGRAMS, tasks::PROGRAMS]
-        .into_iter()
-        .flatten()
-        .map(|&(bug, run)| Program { bug, run })
-        .collect()
+    let word = std::env::var("UMS_PROGRAM").unwrap_or_default();
+    let all = [locks::PROGRAMS, atomics::PROGRAMS, tasks::PROGRAMS].into_iter().flatten();
+    let chosen = all.filter(|(bug, _)| bug.contains(&word));
+    chosen.map(|&(bug, run)| Program { bug, run }).collect()
 }
 
 /// Runs these bodies at the same time, on two schedulers, and waits for their ends. If one panics,

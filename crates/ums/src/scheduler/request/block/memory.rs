@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 use crate::os::entry::Inside;
 use crate::os::pool::{Member, Pool, Pooled};
 
-/// The sizes of the blocks that are kept, the smaller first: most requests fit into it, and a worker
-/// that waits for long keeps its block. Requests with larger closures or results are allocated and
-/// freed one by one.
+/// The sizes of the blocks that are kept, the smaller first: most requests fit into it, and a
+/// worker that waits for long keeps its block. Requests with larger closures or results are
+/// allocated and freed one by one.
 const BLOCKS: [Layout; 2] = [block(192), block(256)];
 
 /// How many blocks of each size a scheduler keeps.
