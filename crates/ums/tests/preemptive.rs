@@ -38,6 +38,16 @@ fn wait_row(node: &Node, reason: WaitReason) -> Option<ums::stats::WaitRow> {
     node.snapshot().waits.into_iter().find(|row| row.reason == reason)
 }
 
+/// Waits until the standby of a scheduler sleeps, and returns how often it has gone to sleep. Its
+/// thread has the name of the scheduler.
+fn sleeps_of_the_standby(scheduler: usize) -> u64 {
+    let name = format!("ums-{scheduler}");
+    let is_standby = |thread: &u32| about_thread(*thread, "comm").trim() == name;
+    let standby = node_thread_numbers().into_iter().find(is_standby).expect("there is one");
+    eventually("it sleeps", || about_thread(standby, "stat").contains(") S "));
+    thread_status(standby, "voluntary_ctxt_switches")
+}
+
 #[test]
 fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
     each_alone(
@@ -45,9 +55,12 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
         |node, kind, n| {
             for i in 0..n {
                 let handle = node.clone();
+                // Of the other kinds, the standby's thread is the host of all workers.
+                let is_thread = kind == WorkerKind::Thread;
                 on(node, i, move || {
-                    let log = Log::default();
-                    let switches = Log::default();
+                    // Before there are others, to which a worker that waits for this yields.
+                    let slept = is_thread.then(|| sleeps_of_the_standby(i));
+                    let (log, switches) = (Log::default(), Log::default());
                     let peers: Vec<_> = ["first", "second"]
                         .map(|name| {
                             let (log, switches, node) =
@@ -55,7 +68,8 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
                             ums::spawn(move || {
                                 ums::yield_now();
                                 log.push(name);
-                                switches.push(scheduler(&node, i).counters);
+                                let sleeps = is_thread.then(|| sleeps_of_the_standby(i));
+                                switches.push((scheduler(&node, i).counters, sleeps));
                             })
                         })
                         .into();
@@ -69,10 +83,11 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
                     // Directly, and not by way of the standby or of a worker that has nothing to
                     // do, which would take a turn to find the next one. A fiber takes the turn
                     // itself, because it waits for its external code.
-                    let now = switches.all()[0].clone();
+                    let (now, has_slept) = switches.all()[0].clone();
                     assert_eq!(now.context_switches - before.context_switches, 1);
                     let fiber = kind == WorkerKind::Fiber;
                     assert_eq!(now.turns - before.turns, u64::from(fiber), "{kind:?}");
+                    assert_eq!(has_slept, slept, "the standby has not run");
                     for peer in peers {
                         peer.join().unwrap();
                     }
