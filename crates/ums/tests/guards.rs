@@ -20,7 +20,7 @@ use common::*;
 use ums::WaitReason;
 use ums::fs::DirectBuffer;
 use ums::serve::{Connection, Next, ServeOptions, Session, Why};
-use ums::sync::channel::{bounded, broadcast, watch};
+use ums::sync::channel::{BroadcastError, RecvError, bounded, broadcast, watch};
 use ums::sync::{Mutex, RwLock, Semaphore};
 use ums::windows::{CompletionList, SchedulerAction, WorkerContext, enter_scheduling_mode};
 
@@ -138,7 +138,8 @@ const TYPES: &[(&str, On, Use)] = &[
     ("BroadcastSender", On::Worker, |how| {
         let (send, mut receive) = broadcast::<u32>(1);
         anywhere(how, send);
-        assert!(receive.recv_for(SHORT).is_err());
+        let gone = matches!(receive.recv_for(SHORT), Err(BroadcastError::Disconnected));
+        assert_eq!(gone, how != Forgotten);
     }),
     ("BroadcastReceiver", On::Worker, |how| {
         let (send, receive) = broadcast(1);
@@ -149,12 +150,22 @@ const TYPES: &[(&str, On, Use)] = &[
         let (send, mut receive) = watch(1);
         anywhere(how, send);
         assert_eq!(receive.get(), 1);
-        assert!(receive.changed_for(SHORT).is_err());
+        let gone = matches!(receive.changed_for(SHORT), Err(RecvError::Disconnected));
+        assert_eq!(gone, how != Forgotten);
     }),
     ("FutureTask", On::Worker, |how| {
-        let task = ums::future::spawn_future(std::future::ready(1));
+        let (send, receive) = bounded::<u32>(1);
+        let held = Arc::new(());
+        let theirs = held.clone();
+        let task = ums::future::spawn_future(async move {
+            let _held = theirs;
+            let _ = receive.recv_async().await;
+        });
         anywhere(how, task);
         ums::yield_now();
+        assert_eq!(Arc::strong_count(&held), 2, "the task goes on without its handle");
+        send.send(1).unwrap();
+        eventually("it has ended", || Arc::strong_count(&held) == 1);
     }),
     ("Coupled", On::Worker, |how| {
         if let Ok(away) = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL) {

@@ -83,7 +83,7 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
                     // Directly, and not by way of the standby or of a worker that has nothing to
                     // do, which would take a turn to find the next one. A fiber takes the turn
                     // itself, because it waits for its external code.
-                    let (now, has_slept) = switches.all()[0].clone();
+                    let (now, has_slept) = switches.all()[0];
                     assert_eq!(now.context_switches - before.context_switches, 1);
                     let fiber = kind == WorkerKind::Fiber;
                     assert_eq!(now.turns - before.turns, u64::from(fiber), "{kind:?}");

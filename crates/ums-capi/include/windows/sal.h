@@ -311,8 +311,10 @@
 #define __out_opt
 #define __inout
 #define __inout_opt
-#define __reserved
 #define __success(what)
+#endif
+#ifdef UMS_OLD_SAL /* The kernel's headers use this name themselves. */
+#define __reserved
 #endif
 
 #endif

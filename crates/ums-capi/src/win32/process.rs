@@ -1,8 +1,5 @@
 //! The functions for the calling process. There are no handles of other processes.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use ums::windows::{self, ThreadKind};
 
 use super::error::{
@@ -11,9 +8,6 @@ use super::error::{
 use super::handle::{CURRENT_PROCESS, HANDLE};
 use super::system;
 use crate::caller::Out;
-
-/// The mask of `SetProcessAffinityMask`; 0 if it has not been called.
-static CHOSEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns a pseudo handle for this process.
 #[unsafe(no_mangle)]
@@ -38,14 +32,12 @@ pub extern "C" fn ExitProcess(code: u32) -> ! {
 #[unsafe(no_mangle)]
 pub extern "C" fn GetProcessAffinityMask(
     process: HANDLE,
-    mut mask: Out<'_, usize>,
-    mut system: Out<'_, usize>,
+    mut out: Out<'_, usize>,
+    mut all: Out<'_, usize>,
 ) -> BOOL {
     done(this(process).map(|()| {
-        let allowed = allowed();
-        let chosen = CHOSEN.load(Ordering::Acquire);
-        mask.put(if chosen == 0 { allowed } else { chosen });
-        system.put(allowed);
+        out.put(system::process_mask());
+        all.put(system::allowed());
     }))
 }
 
@@ -55,7 +47,7 @@ pub extern "C" fn GetProcessAffinityMask(
 pub extern "C" fn SetProcessAffinityMask(process: HANDLE, mask: usize) -> BOOL {
     let set = || {
         this(process)?;
-        if mask == 0 || mask & !allowed() != 0 {
+        if mask == 0 || mask & !system::allowed() != 0 {
             return Err(ERROR_INVALID_PARAMETER);
         }
         let threads = std::fs::read_dir("/proc/self/task").map_err(|_| ERROR_NOT_SUPPORTED)?;
@@ -66,7 +58,7 @@ pub extern "C" fn SetProcessAffinityMask(process: HANDLE, mask: usize) -> BOOL {
                 let _ = system::set_affinity(id, mask);
             }
         }
-        CHOSEN.store(mask, Ordering::Release);
+        system::set_process_mask(mask);
         Ok(())
     };
     done(set())
@@ -78,10 +70,4 @@ fn this(process: HANDLE) -> Result<(), u32> {
         other if other.is_null() => Err(ERROR_INVALID_HANDLE),
         _ => Err(ERROR_NOT_SUPPORTED),
     }
-}
-
-/// Returns the processors that the process's first thread could use when this was first called.
-fn allowed() -> usize {
-    static ALLOWED: OnceLock<usize> = OnceLock::new();
-    *ALLOWED.get_or_init(|| system::affinity(std::process::id()).unwrap_or(1))
 }

@@ -180,6 +180,10 @@ extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     unsafe { libc::pthread_setspecific(key(), argument) };
     // SAFETY: Own Thread: from now on the key keeps the reference.
     let thread = unsafe { &*thread };
+    if raw::own_thread_id().is_none() {
+        // Its creator may be a scheduler or a worker, which are pinned.
+        system::use_process_mask();
+    }
     thread.id.store(this_thread(), Ordering::Release);
     system::wake(&thread.id, i32::MAX);
     let mut suspended = thread.suspended.load(Ordering::Acquire);

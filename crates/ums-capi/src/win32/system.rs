@@ -12,7 +12,8 @@
 
 use std::ffi::c_void;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use ums::watch::calls::may_block;
 
@@ -131,6 +132,37 @@ pub(super) fn set_affinity(id: u32, mask: usize) -> Result<usize, u32> {
     // SAFETY: Plain Call: the kernel reads one word.
     let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, id, size, &raw const mask) };
     if set < 0 { Err(os()) } else { Ok(before) }
+}
+
+/// The mask that the program has chosen for its threads; 0 if it has not.
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the processors that the process's first thread could use when this was first called.
+/// That is before the first thread is pinned: see the callers.
+pub(super) fn allowed() -> usize {
+    static ALLOWED: OnceLock<usize> = OnceLock::new();
+    *ALLOWED.get_or_init(|| affinity(std::process::id()).unwrap_or(1))
+}
+
+/// Returns the processors for a new thread, which may be created by one that is pinned.
+pub(super) fn process_mask() -> usize {
+    let (chosen, allowed) = (CHOSEN.load(Ordering::Acquire), allowed());
+    if chosen == 0 { allowed } else { chosen }
+}
+
+/// Lets the calling thread, which is new, run on the processors of the process. Processors beyond
+/// the first 64 are kept unless its creator was pinned.
+pub(super) fn use_process_mask() {
+    let mask = process_mask();
+    if affinity(0).is_ok_and(|own| own != mask) {
+        // If the system refuses, the thread stays where its creator was.
+        let _ = set_affinity(0, mask);
+    }
+}
+
+/// Chooses the processors for new threads.
+pub(super) fn set_process_mask(mask: usize) {
+    CHOSEN.store(mask, Ordering::Release);
 }
 
 /// Sets a thread's nice value (0: the caller). If the system refuses, nothing changes.

@@ -255,6 +255,8 @@ pub extern "C" fn SuspendThread(thread: HANDLE) -> u32 {
 pub extern "C" fn SetThreadAffinityMask(thread: HANDLE, mask: usize) -> usize {
     let set = || {
         let id = if thread == CURRENT_THREAD { 0 } else { find(thread)?.id() };
+        // Before the first thread is pinned.
+        system::allowed();
         system::set_affinity(id, mask)
     };
     given(0, set())

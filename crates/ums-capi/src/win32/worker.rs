@@ -303,6 +303,8 @@ pub unsafe extern "C-unwind" fn EnterUmsSchedulingMode(info: *const StartupInfo)
     if version != UMS_VERSION {
         return done(Err(ERROR_INVALID_PARAMETER));
     }
+    // Before this thread is pinned.
+    super::system::allowed();
     // SAFETY: C Caller: the entry point may be called with this parameter.
     let entered = unsafe { raw::enter(entry, parameter) };
     done(entered.map_err(|error| {

@@ -108,6 +108,12 @@ static void handles(void)
     CHECK(made == NULL);
 }
 
+static DWORD WINAPI has_all_processors(LPVOID arg)
+{
+    DWORD_PTR all = *(DWORD_PTR *)arg;
+    return SetThreadAffinityMask(GetCurrentThread(), all) == all;
+}
+
 static void priorities_and_processors(void)
 {
     DWORD_PTR mask = 0, system = 0;
@@ -130,6 +136,39 @@ static void priorities_and_processors(void)
     FAILS(ERROR_INVALID_PARAMETER, SetProcessAffinityMask(GetCurrentProcess(), ~system));
     FAILS(ERROR_INVALID_HANDLE, SetProcessAffinityMask(NULL, one));
     CHECK(SetProcessAffinityMask(GetCurrentProcess(), system));
+
+    /* A new thread has the processors of the process, and not those of its creator. */
+    CHECK(SetThreadAffinityMask(GetCurrentThread(), one) == system);
+    DWORD code = 0;
+    HANDLE thread = CreateThread(NULL, 0, has_all_processors, &system, 0, NULL);
+    CHECK(WaitForSingleObject(thread, INFINITE) == WAIT_OBJECT_0);
+    CHECK(GetExitCodeThread(thread, &code) && code == 1 && CloseHandle(thread));
+    CHECK(SetThreadAffinityMask(GetCurrentThread(), system) == one);
+}
+
+static volatile LONG ticks;
+
+static VOID CALLBACK tick(PVOID parameter, BOOLEAN fired)
+{
+    CHECK(fired);
+    if (InterlockedIncrement(&ticks) == 3) /* from inside, without waiting */
+        CHECK(DeleteTimerQueueTimer(NULL, *(PHANDLE)parameter, NULL));
+}
+
+static void timers(void)
+{
+    HANDLE timer, done = CreateEvent(NULL, FALSE, FALSE, NULL);
+    static HANDLE deletes_itself;
+    CHECK(CreateTimerQueueTimer(&deletes_itself, NULL, tick, &deletes_itself, 100, 1, 0));
+    while (ticks < 3)
+        Sleep(1);
+    CHECK(CreateTimerQueueTimer(&timer, NULL, tick, NULL, 1000000, 0, WT_EXECUTEONLYONCE));
+    CHECK(DeleteTimerQueueTimer(NULL, timer, INVALID_HANDLE_VALUE));
+    CHECK(CreateTimerQueueTimer(&timer, NULL, tick, NULL, 1000000, 0, 0));
+    CHECK(DeleteTimerQueueTimer(NULL, timer, done));
+    CHECK(WaitForSingleObject(done, INFINITE) == WAIT_OBJECT_0 && ticks == 3);
+    FAILS(ERROR_NOT_SUPPORTED, CreateTimerQueueTimer(&timer, done, tick, NULL, 1, 0, 0));
+    CHECK(CloseHandle(done));
 }
 
 static volatile LONG turn;
@@ -174,6 +213,7 @@ int main(void)
     handles();
     priorities_and_processors();
     addresses();
+    timers();
     puts("ok");
     return 0;
 }

@@ -130,6 +130,7 @@ impl RawMutex {
 
     /// Returns whether the mutex was locked at some moment during the call.
     pub fn is_locked(&self) -> bool {
+        operation("mutex: is_locked");
         !self.word.load().is_null()
     }
 
@@ -227,7 +228,7 @@ impl RawMutex {
 
 impl std::fmt::Debug for RawMutex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.is_locked() { "RawMutex(locked)" } else { "RawMutex(free)" })
+        f.write_str(if !self.word.load().is_null() { "RawMutex(locked)" } else { "RawMutex(free)" })
     }
 }
 

@@ -156,6 +156,7 @@ impl RawRwLock {
 
     /// Turns the writer into a reader and lets in the readers at the head of the queue.
     pub(super) fn downgrade(&self) {
+        operation("rwlock: downgrade");
         self.writer.store(None);
         let before = self.word.fetch_add(READER - WRITER, Ordering::Release);
         if before & WAITERS != 0 {

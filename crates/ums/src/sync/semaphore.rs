@@ -166,6 +166,10 @@ impl Semaphore {
     /// Returns how many permits were free at some moment during the call.
     pub fn available(&self) -> usize {
         operation("semaphore: available");
+        self.available_now()
+    }
+
+    fn available_now(&self) -> usize {
         self.word.load(Ordering::Relaxed) / ONE
     }
 
@@ -368,7 +372,7 @@ impl Drop for Permit<'_> {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("available", &self.available()).finish()
+        f.debug_struct("Semaphore").field("available", &self.available_now()).finish()
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 use crate::current::ready;
 use crate::os::lock::Lock;
 use crate::os::panics::contain;
-use crate::os::threads::operation;
+use crate::os::threads::{operation, uninterrupted};
 use crate::scheduler::Scheduler;
 use crate::scheduler::request::{Cancelled, RequestId, RequestRef, RequestState};
 use crate::sync::Event;
@@ -263,6 +263,8 @@ impl Default for CancelToken {
 
 impl std::fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CancelToken").field("is_cancelled", &self.is_cancelled()).finish()
+        // The caller may hold the lock of an output stream.
+        let is_cancelled = uninterrupted(|| self.is_cancelled());
+        f.debug_struct("CancelToken").field("is_cancelled", &is_cancelled).finish()
     }
 }

@@ -208,3 +208,41 @@ fn a_shrunk_run_is_never_longer_than_the_first() {
         assert!(shrunk.failed.is_some() && shrunk.steps <= ended.steps, "{}", program.bug);
     }
 }
+
+#[test]
+fn a_thread_that_polls_does_not_keep_others_asleep() {
+    let story = || {
+        let set = Arc::new(ums::sim::sync::AtomicBool::new(false));
+        let sets = set.clone();
+        let sleeper = ums::sim::thread("sleeper", move || {
+            ums::sim::thread_sleep(std::time::Duration::from_micros(20));
+            sets.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        each(2, move |_| while !set.load(std::sync::atomic::Ordering::SeqCst) {});
+        sleeper.expect("a thread").join().expect("it ends well");
+    };
+    for seed in 0..20 {
+        let ended = ums::sim::run(seed, Faults::default(), story);
+        assert_eq!(ended.failed, None, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_lock_is_printed_without_a_point() {
+    let story = || {
+        // As an output stream, which is locked while its arguments are formatted.
+        let stream = Arc::new(std::sync::Mutex::new(String::new()));
+        each(2, move |_| {
+            let (mutex, seats) = (ums::sync::Mutex::new(1), ums::sync::Semaphore::new(1));
+            let (lock, token) = (ums::sync::RwLock::new(1), ums::task::CancelToken::new());
+            let text = stream.lock().expect("no panic");
+            let line = format!("{mutex:?} {lock:?} {seats:?} {token:?}");
+            drop(text);
+            assert!(line.starts_with("Mutex { data: 1 } RwLock { data: 1 }"), "{line}");
+        });
+    };
+    for seed in 0..50 {
+        let ended = ums::sim::run(seed, Faults::default(), story);
+        assert_eq!(ended.failed, None, "seed {seed}");
+    }
+}

@@ -66,6 +66,8 @@ const OPERATION_MAX_NS: u64 = 64;
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 /// After how many looks in succession that find it asleep in the kernel it counts as blocked.
 const LOOKS: u32 = 20;
+/// A part of the failure of a world in which a thread has blocked outside.
+pub const OUTSIDE: &str = "waits outside the simulated world";
 /// The failure of a world in which no thread will ever run again.
 const STUCK: &str = "no thread can run, and none waits with a deadline";
 
@@ -77,6 +79,8 @@ pub struct World {
     /// The number of the thread that has the token.
     running: AtomicUsize,
     lines: Lock<Option<lines::Lines>>,
+    /// As in the state. It has a lock of its own, because the world's code may panic, too.
+    panicked: Arc<Lock<Option<String>>>,
 }
 
 /// The calling thread's membership in a world. It is the thread's first thread-local, so it is
@@ -160,15 +164,11 @@ fn note_panics() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            // The lock is not free if the world's own code has panicked.
-            if let Some((world, me)) = place()
-                && let Some(mut state) = world.state.try_lock()
-            {
+            if let Some((world, me)) = place() {
                 let text = info.payload_as_str().unwrap_or("a panic without a text");
                 let at = info.location().map(|at| format!(", at {at}")).unwrap_or_default();
-                let thread = &state.members[me].name;
-                let text = format!("{thread} panicked: {text}{at}");
-                state.panicked.get_or_insert(text);
+                let text = format!("thread {me} panicked: {text}{at}");
+                world.panicked.lock().get_or_insert(text);
             }
             before(info);
         }));
@@ -327,11 +327,12 @@ impl World {
             if looks == LOOKS && state.ended.is_none() {
                 let WorldThread { name, at, id, .. } = &state.members[holder];
                 let text = format!(
-                    "thread {holder} {name} waits outside the simulated world, after {at}. It may \
-                     wait for a lock of the standard library that another thread of the story \
-                     holds; a story must wait through ums only. Its stack:\n{}",
+                    "thread {holder} {name} {OUTSIDE}, after {at}. It may wait for a lock of the \
+                     standard library that another thread of the story holds; a story must wait \
+                     through ums only. Its stack:\n{}",
                     describe(*id)
                 );
+                state.is_abandoned = true;
                 state.end(Some(Failure::Other(text)));
             }
         }
@@ -351,13 +352,15 @@ impl World {
             net: net::Net::default(),
             order: Order::of(plan.seed),
             trace: PointLog::new(),
-            panicked: None,
+            panicked: Arc::default(),
+            is_abandoned: false,
             ended: None,
             plan,
         };
         state.add("story");
+        let panicked = Arc::clone(&state.panicked);
         let (state, over, lines) = (Lock::new(state), LockCondvar::new(), Lock::new(None));
-        World { state, running: AtomicUsize::new(0), over, lines }
+        World { state, running: AtomicUsize::new(0), over, lines, panicked }
     }
 
     /// Ends the world, because the story has returned or panicked.
@@ -408,6 +411,10 @@ impl World {
 
     /// Ends a point of a thread. Another thread runs then, if the seed decides so.
     fn go_on(&self, mut state: MutexGuard<'_, WorldState>, me: usize) {
+        if state.is_abandoned {
+            drop(state);
+            return stop_for_ever();
+        }
         if state.trace.steps > STEPS_MAX {
             let text = format!("it does not come to an end:\n{}", state.describe());
             return self.fail(state, Failure::Waits(text));
@@ -419,6 +426,10 @@ impl World {
 
     fn block(&self, me: usize, on: On, until: u64, fds: Vec<(RawFd, i16)>, what: &'static str) {
         let mut state = self.state.lock();
+        if state.is_abandoned {
+            drop(state);
+            return stop_for_ever();
+        }
         if until != NEVER && until <= state.now {
             return;
         }
@@ -480,9 +491,14 @@ impl World {
         state.end(Some(why));
         drop(state);
         self.over.notify_all();
-        loop {
-            std::thread::park();
-        }
+        stop_for_ever()
+    }
+}
+
+/// Does not return.
+fn stop_for_ever() {
+    loop {
+        std::thread::park();
     }
 }
 

@@ -45,7 +45,7 @@ impl Order {
             return Order(Rule::RandomWalk);
         }
         // Runs differ in length, so the seed also chooses the part of the run for the changes.
-        let within = 1 << (6 + dice.below(8));
+        let within = 1 << (5 + dice.below(8));
         let changes = (0..=dice.below(3)).map(|_| dice.below(within)).collect();
         let (of, lowest, last) = (Vec::new(), INITIAL, (0, 0));
         Order(Rule::Priorities { dice, of, changes, lowest, last })
@@ -85,7 +85,10 @@ impl Order {
             return which.below(CHANGE_IN) == 0;
         };
         *last = if last.0 == thread { (thread, last.1 + 1) } else { (thread, 1) };
-        if changes.contains(&step) || last.1 > PATIENCE {
+        // A change whose step was no point of a thread happens at the next one.
+        let is_due = changes.iter().any(|change| *change <= step);
+        if is_due || last.1 > PATIENCE {
+            changes.retain(|change| *change > step);
             *lowest -= 1;
             of[thread] = *lowest;
             last.1 = 0;

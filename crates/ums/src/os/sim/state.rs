@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use super::order::Order;
 use super::plan::{Dice, Plan};
@@ -11,6 +12,7 @@ use super::{disk, net};
 use crate::os;
 use crate::os::clock::NEVER;
 use crate::os::linux::call;
+use crate::os::lock::Lock;
 
 /// At one of this many points, the descriptors that sleeping schedulers wait for are polled.
 pub(super) const POLL_IN: u64 = 8;
@@ -80,7 +82,10 @@ pub(super) struct WorldState {
     pub order: Order,
     pub trace: PointLog,
     /// The text of the first panic.
-    pub panicked: Option<String>,
+    pub panicked: Arc<Lock<Option<String>>>,
+    /// Set if a thread has blocked outside of the world. It has the token, and stops at its next
+    /// point, if it comes to one.
+    pub is_abandoned: bool,
     /// The result, once the world has ended.
     pub ended: Option<Ended>,
 }
@@ -165,8 +170,10 @@ impl WorldState {
 
     /// Returns true if all threads of the world sleep in the kernel.
     pub(super) fn all_sleep(&self) -> bool {
-        let is_asleep = |member: &WorldThread| {
-            matches!(member.condition, ThreadState::Gone) || member.id != 0 && sleeps(member.id)
+        let is_asleep = |member: &WorldThread| match member.condition {
+            // The worker of such a thread runs on another one.
+            ThreadState::Gone | ThreadState::Blocked { on: On::Home, .. } => true,
+            _ => member.id != 0 && sleeps(member.id),
         };
         self.members.iter().all(is_asleep)
     }
@@ -186,6 +193,7 @@ impl WorldState {
 
     /// Returns the thread that runs next, or `None` if no thread can ever run again.
     pub(super) fn next(&mut self) -> Option<usize> {
+        self.end_waits(0);
         loop {
             if let Some(ready) = self.any_ready() {
                 return Some(ready);
@@ -207,10 +215,18 @@ impl WorldState {
             // Sometimes waits end early, as they may.
             let early = u64::from(self.when.below(EARLY_IN) == 0 && earliest > self.now + 1);
             self.now = self.now.max(earliest - early);
-            for member in &mut self.members {
-                if until(member) <= self.now + early {
+            self.end_waits(early);
+        }
+    }
+
+    /// Makes the threads runnable whose time has come, or comes within `early` nanoseconds.
+    fn end_waits(&mut self, early: u64) {
+        for member in &mut self.members {
+            match member.condition {
+                ThreadState::Blocked { until, .. } if until <= self.now + early => {
                     member.condition = ThreadState::Ready;
                 }
+                _ => {}
             }
         }
     }
@@ -238,7 +254,8 @@ impl WorldState {
     /// Ends the world. If it failed because its threads wait for something that will not happen,
     /// and a task has panicked, the panic is the failure.
     pub(super) fn end(&mut self, failed: Option<Failure>) {
-        let failed = failed.map(|why| match (why, self.panicked.take()) {
+        let panicked = self.panicked.lock().take();
+        let failed = failed.map(|why| match (why, panicked) {
             (Failure::Waits(then), Some(panic)) => format!("{panic}\nthen {then}"),
             (Failure::Waits(why) | Failure::Other(why), _) => why,
         });

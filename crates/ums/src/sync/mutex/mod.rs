@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::patience::Patience;
 use super::raw_mutex::RawMutex;
+use crate::os::threads::uninterrupted;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 
@@ -263,12 +264,15 @@ impl<T> From<T> for Mutex<T> {
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Mutex");
-        match self.try_lock() {
-            Some(data) => out.field("data", &&*data),
-            None => out.field("data", &format_args!("<locked>")),
-        };
-        out.finish()
+        // The caller may hold the lock of an output stream.
+        uninterrupted(|| {
+            let mut out = f.debug_struct("Mutex");
+            match self.try_lock() {
+                Some(data) => out.field("data", &&*data),
+                None => out.field("data", &format_args!("<locked>")),
+            };
+            out.finish()
+        })
     }
 }
 

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::patience::Patience;
 use super::raw_rwlock::{RawRwLock, Share};
+use crate::os::threads::uninterrupted;
 use crate::wait::error::WaitError;
 
 /// A value that several workers may read or one may write, first come first served.
@@ -349,12 +350,15 @@ impl<T> From<T> for RwLock<T> {
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("RwLock");
-        match self.try_read() {
-            Some(data) => out.field("data", &&*data),
-            None => out.field("data", &format_args!("<locked>")),
-        };
-        out.finish()
+        // The caller may hold the lock of an output stream.
+        uninterrupted(|| {
+            let mut out = f.debug_struct("RwLock");
+            match self.try_read() {
+                Some(data) => out.field("data", &&*data),
+                None => out.field("data", &format_args!("<locked>")),
+            };
+            out.finish()
+        })
     }
 }
 

@@ -58,13 +58,20 @@ pub fn run_plan(plan: &Plan, story: impl FnOnce() + Send + 'static) -> Ended {
 
 /// Returns the functions that a thread of a failed world is in, one on a line.
 fn stack_of(thread: u32) -> String {
-    // The signal by which it is sampled may end its system call, which does no harm now.
     let waiting = || crate::watch::state::look_at(thread as i32);
-    let frames = match sample::take(thread) {
-        Some(sample) => unwind::frames(&sample),
-        None => waiting().map(|waits| unwind::frames_of_waiting(&waits)).unwrap_or_default(),
-    };
     let is_application = |frame: &&Frame| !frame.is_foundation();
+    let mut frames = Vec::new();
+    // On a busy computer the thread may answer late. The signal by which it is sampled may end its
+    // system call, which does no harm now.
+    for _ in 0..5 {
+        frames = match sample::take(thread) {
+            Some(sample) => unwind::frames(&sample),
+            None => waiting().map(|waits| unwind::frames_of_waiting(&waits)).unwrap_or_default(),
+        };
+        if frames.iter().any(|frame| is_application(&frame)) {
+            break;
+        }
+    }
     let all = !frames.iter().any(|frame| is_application(&frame));
     let shown = frames.iter().filter(|frame| all || is_application(frame));
     let lines: Vec<_> = shown.map(|frame| format!("    {frame}")).collect();

@@ -12,8 +12,8 @@
 //!
 //! use std::sync::atomic::Ordering;
 //!
-//! static SEATS: AtomicUsize = AtomicUsize::new(3);
-//! assert_eq!(SEATS.fetch_sub(1, Ordering::AcqRel), 3);
+//! let seats = AtomicUsize::new(3);
+//! assert_eq!(seats.fetch_sub(1, Ordering::AcqRel), 3);
 //! ```
 //!
 //! The simulated world does not reorder memory accesses. Weak orderings are tested with loom.
@@ -125,11 +125,14 @@ macro_rules! atomic {
 atomic! {
     AtomicBool, bool, { swap fetch_and fetch_or fetch_xor };
     AtomicU8, u8, { swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min };
+    AtomicU16, u16, { swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min };
     AtomicU32, u32, { swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min };
     AtomicU64, u64, { swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min };
     AtomicUsize, usize, {
         swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min
     };
+    AtomicI8, i8, { swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min };
+    AtomicI16, i16, { swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min };
     AtomicI32, i32, { swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min };
     AtomicI64, i64, { swap fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min };
     AtomicIsize, isize, {
@@ -178,5 +181,29 @@ impl<T> AtomicPtr<T> {
     ) -> Result<*mut T, *mut T> {
         operation("AtomicPtr: compare_exchange");
         self.0.compare_exchange(current, new, success, failure)
+    }
+
+    /// As `compare_exchange`, which never fails without a cause here.
+    ///
+    /// # Errors
+    /// The pointer, if it is another one.
+    pub fn compare_exchange_weak(
+        &self,
+        current: *mut T,
+        new: *mut T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<*mut T, *mut T> {
+        self.compare_exchange(current, new, success, failure)
+    }
+
+    /// Returns the pointer. The caller owns the variable, so no point is passed.
+    pub fn into_inner(self) -> *mut T {
+        self.0.into_inner()
+    }
+
+    /// Returns the pointer. No other thread can use the variable, so no point is passed.
+    pub fn get_mut(&mut self) -> &mut *mut T {
+        self.0.get_mut()
     }
 }
