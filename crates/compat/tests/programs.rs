@@ -81,7 +81,7 @@ fn said(command: &mut Command) -> String {
 /// curl without its progress, or `None` if there is none.
 fn curl() -> Option<Command> {
     if Command::new("curl").arg("--version").output().is_err() {
-        println!("skipped: there is no curl");
+        ums::testing::skipped("curl", "the program is not installed");
         return None;
     }
     let mut curl = Command::new("curl");

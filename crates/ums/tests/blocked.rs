@@ -20,7 +20,7 @@ fn node(schedulers: usize) -> Node {
 fn can_take_over() -> bool {
     let refused = ums::probe::taking_over_is_refused();
     if let Some(why) = refused {
-        println!("skipped: {why}");
+        ums::testing::skipped("membarrier", why);
     }
     refused.is_none()
 }

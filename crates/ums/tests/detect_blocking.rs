@@ -99,7 +99,7 @@ fn the_error_of_an_undeclared_call_survives_the_return_to_the_scheduler() {
 #[test]
 fn workers_with_their_own_context_couple_for_calls_that_will_or_may_block_and_for_no_others() {
     if let Some(why) = ums::probe::own_contexts_are_refused() {
-        println!("skipped: {why}");
+        ums::testing::skipped("own-context", why);
         return;
     }
     let on_own = |blocks: Box<dyn FnOnce() + Send>| beside_on(Builder::own_context_workers, blocks);

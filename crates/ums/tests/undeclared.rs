@@ -31,7 +31,7 @@ use ums::{Builder, Node, WaitReason};
 fn only_calls() -> bool {
     let only = mechanism().unwrap() == Mechanism::Calls;
     if only {
-        println!("skipped: without perf only interposed calls are noticed");
+        ums::testing::skipped("perf", "only interposed calls are noticed");
     }
     only
 }
@@ -100,7 +100,7 @@ fn a_page_fault_that_waits_hands_the_baton_on_and_is_counted_apart() {
         return;
     }
     let Some(page) = faults::Page::new() else {
-        println!("skipped: the kernel refuses userfaultfd");
+        ums::testing::skipped("userfaultfd", "the kernel refuses it");
         return;
     };
     let base = page.base();
@@ -468,7 +468,7 @@ fn the_same_holds_with_the_breakpoint_gate() {
     }
     let _turn = turn();
     if let Err(text) = Mechanism::Breakpoint.try_here() {
-        println!("skipped: {text}");
+        ums::testing::skipped("breakpoint", text);
         return;
     }
     let exe = std::env::current_exe().unwrap();

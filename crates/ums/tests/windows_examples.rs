@@ -10,7 +10,7 @@ fn said_by(example: &str) -> Option<Vec<String>> {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(example);
     if !path.exists() {
-        println!("skipped: {example} was not built");
+        ums::testing::skipped("example", format_args!("{example} was not built"));
         return None;
     }
     let output = Command::new("timeout").arg("60").arg(&path).output().unwrap();

@@ -8,6 +8,7 @@
 pub mod fuzz;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod skipped;
 
 use std::sync::atomic::Ordering;
 
@@ -191,6 +192,7 @@ fn see(waiter: &'static Waiter) -> WorkerSnapshot {
 
 pub use crate::os::faulty::DriverFaults;
 pub use crate::os::planted;
+pub use skipped::skipped;
 
 /// While this exists, drivers of new schedulers have these faults.
 pub struct Injected(());

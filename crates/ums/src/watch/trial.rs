@@ -207,7 +207,7 @@ mod tests {
             Err(_) => Mechanism::Breakpoint,
         };
         if let Err(text) = how.try_here() {
-            println!("skipped: {text}");
+            crate::testing::skipped("breakpoint", text);
             return;
         }
         let cpu = crate::watch::place::some_cpu();

@@ -103,7 +103,7 @@ impl Slow for Child {
 pub fn user_page() -> Option<Arc<dyn Slow>> {
     let page = faults::Page::new();
     if page.is_none() {
-        println!("skipped: the kernel refuses userfaultfd");
+        ums::testing::skipped("userfaultfd", "the kernel refuses it");
     }
     page.map(|page| Arc::new(page) as Arc<dyn Slow>)
 }
@@ -112,7 +112,7 @@ pub fn file(pages: usize) -> Option<SlowFile> {
     let file = SlowFile::new(pages);
     match &file {
         Some(file) => file.hold(),
-        None => println!("skipped: no file system can be mounted"),
+        None => ums::testing::skipped("mount", "no file system can be mounted"),
     }
     file
 }

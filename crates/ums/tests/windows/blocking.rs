@@ -113,7 +113,7 @@ fn read_on_two_pages(file: &impl std::os::fd::AsRawFd, bytes: &mut [u8]) -> isiz
 #[cfg(target_arch = "x86_64")]
 fn a_read_by_an_instruction_on_two_pages_lets_another_run() {
     if mechanism().unwrap() == Mechanism::Calls {
-        println!("skipped: without perf only interposed calls are noticed");
+        ums::testing::skipped("perf", "only interposed calls are noticed");
         return;
     }
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -165,11 +165,14 @@ fn waiting_for_a_child_lets_another_run() {
 #[test]
 fn a_page_fault_lets_another_run_and_is_told_from_a_call_w2() {
     let Some(page) = faults::Page::new() else {
-        println!("skipped: the kernel refuses userfaultfd");
+        ums::testing::skipped("userfaultfd", "the kernel refuses it");
         return;
     };
-    if mechanism().unwrap() == Mechanism::Calls || crate::OWN {
-        println!("skipped: without perf, or of workers in user mode, faults are not noticed");
+    if crate::OWN {
+        return; // Of workers in user mode faults are not noticed.
+    }
+    if mechanism().unwrap() == Mechanism::Calls {
+        ums::testing::skipped("perf", "faults are not noticed");
         return;
     }
     let base = page.base();
@@ -222,8 +225,7 @@ fn woken_beside_a_computing_worker() -> bool {
 #[test]
 fn a_woken_worker_runs_nothing_until_it_is_executed_and_would_without_its_gate() {
     if only_calls() {
-        println!("skipped: see the interposed tests");
-        return;
+        return; // See the interposed tests.
     }
     assert!(!woken_beside_a_computing_worker(), "the gate leaks");
     // The positive control: with the gate switched off, the same harness must notice a leak.
@@ -380,8 +382,11 @@ fn many_schedulers_share_one_list_and_each_item_comes_once_w10_w11() {
 
 #[test]
 fn a_worker_that_is_executed_while_it_runs_without_a_place_keeps_its_gate_r15() {
-    if crate::OWN || mechanism().unwrap() == Mechanism::Calls {
-        println!("skipped: needs a thread whose bare system calls are noticed");
+    if crate::OWN {
+        return; // It needs a thread whose bare system calls are noticed.
+    }
+    if mechanism().unwrap() == Mechanism::Calls {
+        ums::testing::skipped("perf", "bare system calls are not noticed");
         return;
     }
     // On a busy computer the worker may not be blocked when the story needs it. Then the story is

@@ -17,7 +17,7 @@ use crate::harness::{Heard, Rounds, alone, eventually};
 fn only_calls() -> bool {
     let only = mechanism().unwrap() == Mechanism::Calls;
     if only {
-        println!("skipped: without perf only interposed calls are noticed");
+        ums::testing::skipped("perf", "only interposed calls are noticed");
     }
     only
 }
@@ -58,10 +58,7 @@ fn a_worker_that_blocks_sigtrap_meets_its_gate_when_it_unblocks_it_r8() {
         return;
     }
     if crate::OWN {
-        println!(
-            "skipped: in user mode the mask is the scheduler's, and such a block holds that up"
-        );
-        return;
+        return; // In user mode the mask is the scheduler's, and such a block holds that up.
     }
     alone(|| {
         let list = CompletionList::new().unwrap();
@@ -102,7 +99,7 @@ fn a_worker_that_changes_its_affinity_is_noticed_all_the_same_r10() {
     }
     let before = rustix::thread::sched_getaffinity(None).unwrap();
     if (0..1024).filter(|&cpu| before.is_set(cpu)).count() < 2 {
-        println!("skipped: there is one processor only");
+        ums::testing::skipped("processors", "there is one only");
         return;
     }
     alone(move || {
@@ -355,7 +352,7 @@ fn a_debugger_that_attaches_and_detaches_opens_no_gate() {
         };
         assert!(ended);
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 1 {
-            println!("skipped: the kernel allows no attaching here");
+            ums::testing::skipped("attaching", "the kernel refuses it");
         }
     });
 }
@@ -399,7 +396,7 @@ fn trap_without_a_cause() {
 fn a_breakpoint_whose_cause_was_lost_does_not_end_the_process_r13() {
     const NAME: &str = "races::a_breakpoint_whose_cause_was_lost_does_not_end_the_process_r13";
     if let Err(text) = Mechanism::Breakpoint.try_here() {
-        println!("skipped: {text}");
+        ums::testing::skipped("breakpoint", text);
         return;
     }
     if mechanism().unwrap() != Mechanism::Breakpoint {

@@ -383,7 +383,7 @@ fn is_root() -> bool {
 
 fn stress(how: Mechanism) {
     if let Err(text) = how.try_here() {
-        println!("skipped: {}: {text}", how.name());
+        ums::testing::skipped(how.name(), text);
         return;
     }
     let seconds = std::env::var("UMS_STRESS_SECS").unwrap_or("2".into());

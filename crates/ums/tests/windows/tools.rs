@@ -107,13 +107,14 @@ fn said_by(tool: &str, args: &[&str]) -> Option<String> {
     let output = match Command::new(tool).args(args).stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(error) => {
-            println!("skipped: no {tool}: {error}");
+            ums::testing::skipped(tool, error);
             return None;
         }
     };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() || text.contains("ptrace: ") {
-        println!("skipped: {tool}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ums::testing::skipped("attaching", format_args!("{tool}: {text}{errors}"));
         return None;
     }
     Some(text)

@@ -23,7 +23,7 @@ use crate::signals::blocked_signals;
 /// program run with threads.
 fn supported() -> bool {
     let why = ums::probe::own_contexts_are_refused();
-    why.iter().for_each(|why| println!("skipped: {why}"));
+    why.iter().for_each(|why| ums::testing::skipped("own-context", why));
     why.is_none()
 }
 

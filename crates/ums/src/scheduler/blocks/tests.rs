@@ -72,7 +72,7 @@ fn a_thread_worker_that_has_found_its_scheduler_keeps_the_baton_until_it_has_use
 #[test]
 fn an_own_context_worker_that_has_found_its_scheduler_keeps_the_baton_until_it_has_used_it() {
     if let Some(why) = crate::probe::own_contexts_are_refused() {
-        println!("skipped: {why}");
+        crate::testing::skipped("own-context", why);
         return;
     }
     blocks_inside(WorkerKind::OwnContext);

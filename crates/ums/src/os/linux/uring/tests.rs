@@ -16,7 +16,7 @@ fn ring() -> Option<(UringDriver, OwnedFd, OwnedFd)> {
     match UringDriver::new() {
         Ok(ring) => Some((ring, reader, writer)),
         Err(error) => {
-            eprintln!("not run, this system has no ring: {error}");
+            crate::testing::skipped("ring", error);
             None
         }
     }
