@@ -177,12 +177,16 @@ fn a_cancelled_join_gives_the_handle_back_and_the_result_stays() {
         let theirs = go.clone();
         let joined = cancelled(node, WaitReason::JOIN, move || {
             let borrowed = AtomicUsize::new(0);
+            let begun = Event::manual(false);
             let joined = ums::scope(|scope| {
                 let task = scope.spawn(|| {
+                    begun.set();
                     let waited = theirs.wait_for(common::PATIENCE);
                     borrowed.store(1, Ordering::Relaxed);
                     waited
                 });
+                // A task that is cancelled before it has begun would never run.
+                begun.wait().expect("the request is not cancelled yet");
                 let Err(JoinError::Wait(task, error)) = task.join() else {
                     panic!("it is not set")
                 };
