@@ -448,13 +448,15 @@ mod tests {
             scope.spawn(|| {
                 let mut n = 0u32;
                 while !stop.load(Ordering::Relaxed) {
-                    ring.record(RingEvent::Wait, n & 0xFF_FFFF, n & 0xFF_FFFF);
-                    n = n.wrapping_add(1);
+                    ring.record_at(RingEvent::Wait, n & 0xFF_FFFF, n, n.into());
+                    n += 1;
                 }
             });
             for _ in 0..2000 {
+                // The time and the rest are two words.
                 for record in ring.read() {
-                    assert_eq!(record.worker, record.detail);
+                    assert_eq!(record.number, record.at);
+                    assert_eq!(record.number, record.detail.into());
                 }
             }
             stop.store(true, Ordering::Relaxed);

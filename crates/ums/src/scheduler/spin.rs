@@ -219,8 +219,8 @@ mod tests {
         let mut spin = Spin::new();
         let long = 1 << 34; // Seconds, whatever a tick is.
         assert_eq!(spin.span(long, 1, |_| 0), 0);
-        // It sleeps, wakes up for nothing at once, sleeps again, and works after a long time.
-        spin.left = long + 1;
+        // It sleeps, is woken for nothing at once, sleeps again, and works after a long time.
+        (spin.left, spin.sent) = (long + 1, true);
         assert_eq!(spin.span(long + 1, 1, |_| long), 0);
         (spin.left, spin.sent) = (2 * long, true);
         spin.span(2 * long, 2, |_| 2 * long);
