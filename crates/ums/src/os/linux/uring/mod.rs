@@ -561,6 +561,10 @@ impl Driver for UringDriver {
     }
 
     fn done(&mut self) -> usize {
+        // The kernel may have deferred completions until it is entered.
+        if self.has_work() {
+            self.enter(0, None);
+        }
         self.ring.completion().len() + self.chores.done() + self.finished.len()
     }
 
