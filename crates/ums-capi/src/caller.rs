@@ -220,22 +220,18 @@ impl Shared<'_> {
     /// Returns the value, which has this many bytes. Returns `None` for NULL, for a size other than
     /// 1, 2, 4 and 8, and for a value that is not aligned.
     pub fn read(&self, size: usize) -> Option<u64> {
-        if self.0.is_null() || !matches!(size, 1 | 2 | 4 | 8) || !self.0.addr().is_multiple_of(size)
-        {
+        let at = self.0.cast_mut();
+        if at.is_null() || !matches!(size, 1 | 2 | 4 | 8) || !at.addr().is_multiple_of(size) {
             return None;
         }
         // SAFETY: C Caller: that many bytes may be read. They are aligned, so this is an atomic
         // read, and other threads may write them meanwhile.
         Some(unsafe {
             match size {
-                1 => u64::from(AtomicU8::from_ptr(self.0.cast_mut().cast()).load(Ordering::SeqCst)),
-                2 => {
-                    u64::from(AtomicU16::from_ptr(self.0.cast_mut().cast()).load(Ordering::SeqCst))
-                }
-                4 => {
-                    u64::from(AtomicU32::from_ptr(self.0.cast_mut().cast()).load(Ordering::SeqCst))
-                }
-                _ => AtomicU64::from_ptr(self.0.cast_mut().cast()).load(Ordering::SeqCst),
+                1 => AtomicU8::from_ptr(at.cast()).load(Ordering::SeqCst).into(),
+                2 => AtomicU16::from_ptr(at.cast()).load(Ordering::SeqCst).into(),
+                4 => AtomicU32::from_ptr(at.cast()).load(Ordering::SeqCst).into(),
+                _ => AtomicU64::from_ptr(at.cast()).load(Ordering::SeqCst),
             }
         })
     }

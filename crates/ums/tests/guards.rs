@@ -234,7 +234,7 @@ const TYPES: &[(&str, On, Use)] = &[
                 }
             })
             .unwrap();
-            // A forgotten claim holds its worker for ever.
+            // A worker whose claim was forgotten cannot be claimed again.
             assert_eq!(entered, if how == Forgotten { 1 } else { 2 });
         });
         scheduler.join().unwrap();

@@ -3,8 +3,8 @@
 //! still works: the object that was being used, the worker, the scheduler and the node.
 //!
 //! Each *site* uses one part of the interface with code that counts its calls, and the panic comes
-//! at the first call, then at the second, and so on, until a run needs no more. So a call that
-//! nobody has thought of is tried, too. The test prints how many places it has found.
+//! at the first call, then at the second, and so on, until a run needs no more. So the test need
+//! not list the calls. It prints how many places it has found.
 //!
 //! The panic of a destructor while another panic unwinds ends the process, in Rust as such. So a
 //! site has one destructor that may panic at a time.

@@ -81,15 +81,12 @@ static inline BOOL WriteFile(HANDLE file, LPCVOID data, DWORD size, LPDWORD writ
 #define FORMAT_MESSAGE_IGNORE_INSERTS 0x00000200u
 #define FORMAT_MESSAGE_FROM_SYSTEM 0x00001000u
 
-/* The text is the number of the error. A buffer that is asked for is freed with LocalFree. */
-static inline DWORD FormatMessageA(DWORD flags, LPCVOID source, DWORD error, DWORD language,
-                                   LPSTR buffer, DWORD size, va_list *arguments)
+/* Copies a text and its zero into the buffer, or into new memory whose address it stores there. */
+static inline DWORD ums_give_text(DWORD flags, LPVOID buffer, DWORD size, LPCVOID text,
+                                  DWORD length, size_t unit)
 {
-    char text[40];
-    DWORD length = (DWORD)snprintf(text, sizeof text, "Windows error %u\r\n", (unsigned)error);
-    (void)source, (void)language, (void)arguments;
     if (flags & FORMAT_MESSAGE_ALLOCATE_BUFFER) {
-        LPSTR made = (LPSTR)LocalAlloc(LMEM_FIXED, length + 1);
+        LPVOID made = LocalAlloc(LMEM_FIXED, (length + 1) * unit);
         if (made == NULL)
             return 0;
         memcpy(buffer, &made, sizeof made);
@@ -98,8 +95,18 @@ static inline DWORD FormatMessageA(DWORD flags, LPCVOID source, DWORD error, DWO
         SetLastError(ERROR_INSUFFICIENT_BUFFER);
         return 0;
     }
-    memcpy(buffer, text, length + 1);
+    memcpy(buffer, text, (length + 1) * unit);
     return length;
+}
+
+/* The text is the number of the error. A buffer that is asked for is freed with LocalFree. */
+static inline DWORD FormatMessageA(DWORD flags, LPCVOID source, DWORD error, DWORD language,
+                                   LPSTR buffer, DWORD size, va_list *arguments)
+{
+    char text[40];
+    DWORD length = (DWORD)snprintf(text, sizeof text, "Windows error %u\r\n", (unsigned)error);
+    (void)source, (void)language, (void)arguments;
+    return ums_give_text(flags, buffer, size, text, length, sizeof text[0]);
 }
 
 static inline DWORD FormatMessageW(DWORD flags, LPCVOID source, DWORD error, DWORD language,
@@ -108,18 +115,7 @@ static inline DWORD FormatMessageW(DWORD flags, LPCVOID source, DWORD error, DWO
     WCHAR text[40];
     DWORD length = (DWORD)swprintf(text, 40, L"Windows error %u\r\n", (unsigned)error);
     (void)source, (void)language, (void)arguments;
-    if (flags & FORMAT_MESSAGE_ALLOCATE_BUFFER) {
-        LPWSTR made = (LPWSTR)LocalAlloc(LMEM_FIXED, (length + 1) * sizeof text[0]);
-        if (made == NULL)
-            return 0;
-        memcpy(buffer, &made, sizeof made);
-        buffer = made;
-    } else if (size <= length) {
-        SetLastError(ERROR_INSUFFICIENT_BUFFER);
-        return 0;
-    }
-    memcpy(buffer, text, (length + 1) * sizeof text[0]);
-    return length;
+    return ums_give_text(flags, buffer, size, text, length, sizeof text[0]);
 }
 
 #ifdef UNICODE

@@ -1,4 +1,5 @@
-//! Panics of application code: [`contain`] runs such code where no panic may pass.
+//! Panics of application code: [`contain`] runs such code where no panic may pass, and [`text_of`]
+//! returns the text of a panic.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,6 +12,12 @@ pub fn contain(call: impl FnOnce()) -> bool {
     let fine = payload.is_none();
     payload.into_iter().for_each(drop_payload);
     fine
+}
+
+/// Returns the text of a panic, if it has one.
+pub fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
 }
 
 #[cold]

@@ -37,6 +37,7 @@ use crate::bounds::keeps_worker;
 use crate::current::{self, park};
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
+use crate::os::panics::text_of;
 use crate::os::threads::{operation, uninterrupted};
 use crate::record::reason::WaitReason;
 use crate::record::wait_stats::Account;
@@ -112,12 +113,6 @@ impl<H> std::fmt::Debug for JoinError<H> {
 }
 
 impl<H> std::error::Error for JoinError<H> {}
-
-/// Returns the text of a panic, if it has one.
-fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-}
 
 impl<H> From<NoResult> for JoinError<H> {
     fn from(why: NoResult) -> JoinError<H> {

@@ -177,7 +177,7 @@ fn the_panic_of_a_task_for_which_others_wait_is_the_failure() {
         });
     };
     let ended = ums::sim::run(1, Faults::default(), story);
-    let text = ended.failed.expect("nobody sets the event");
+    let text = ended.failed.expect("the event is never set");
     let first = text.lines().next().unwrap_or_default();
     assert_eq!(first, "it ends well: Panicked(\"a task lost its number\")", "{text}");
     // The story waits first for the task that waits for the other one.
@@ -193,7 +193,7 @@ fn the_panic_of_a_task_for_which_others_wait_is_the_failure() {
         ]);
     };
     let ended = ums::sim::run(1, Faults::default(), story);
-    let text = ended.failed.expect("nobody sets the event");
+    let text = ended.failed.expect("the event is never set");
     let first = text.lines().next().unwrap_or_default();
     assert!(first.contains("panicked: a task lost its number, at "), "{text}");
     assert!(text.contains("no thread can run"), "{text}");

@@ -24,8 +24,11 @@
 //! point is passed while a lock of the standard library is held, because the next thread that takes
 //! this lock would block while it has the token.
 //!
+//! If the thread with the token blocks outside the world, for example for a lock of the standard
+//! library, the world ends after two seconds of real time, and the result has the thread's stack.
+//!
 //! What the simulated world does not do: it does not reorder memory accesses (the models in
-//! `loom.rs` do), and it does not notice blocking calls of the simulated program itself.
+//! `loom.rs` do).
 
 pub mod carry;
 pub mod disk;
@@ -404,7 +407,7 @@ impl World {
     fn operation(&self, me: usize, what: &'static str) {
         let mut state = self.lock();
         state.note(me, what);
-        // So that a thread that does nothing else does not keep others asleep for ever.
+        // Time passes, so that other threads reach their deadlines while this one polls.
         state.now += state.when.below(OPERATION_MAX_NS);
         self.go_on(state, me);
     }
@@ -504,7 +507,5 @@ fn stop_for_ever() {
 
 /// Returns the message of a panic.
 pub fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-    text.unwrap_or_else(|| "the story panicked".into())
+    os::panics::text_of(panic).unwrap_or("the story panicked").to_owned()
 }

@@ -7,8 +7,8 @@
 //!   found with a probability that does not fall as threads are added (Burckhardt et al., *A
 //!   Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, 2010).
 //!
-//! By priorities alone, a thread that polls for what another thread has to do would run for ever.
-//! So a thread that has passed many points in succession gets the lowest priority, too.
+//! A thread that polls never waits, so by priorities alone the threads with lower priorities would
+//! never run. So a thread that has passed many points in succession gets the lowest priority, too.
 
 use super::plan::Dice;
 
