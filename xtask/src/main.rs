@@ -1,6 +1,7 @@
 //! Tools for the repository: checks, `cargo run -p xtask -- tidy`; the installation of the C
 //! interface, `install-c --prefix DIR`; tests under sanitizers, `sanitize address|thread|valgrind`;
-//! mistakes that tests must notice, `mutants`; and long runs with real clients, `chaos` and `soak`.
+//! mistakes that tests must notice, `mutants`; tests that depend on time on a busy computer,
+//! `starve`; and long runs with real clients, `chaos` and `soak`.
 //!
 //! A check reads the sources and returns findings. A finding is a place and a message that says
 //! what to do instead. No check changes a file, and none depends on the crates that it checks.
@@ -26,6 +27,7 @@ mod names;
 mod rooms;
 mod sanitize;
 mod sizes;
+mod starve;
 mod structure;
 mod unsafety;
 mod widths;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy(),
         ["install-c", "--prefix", prefix] => done(install::install(root(), Path::new(prefix))),
         ["mutants", word @ ..] => done(mutants::run(root(), word.first().unwrap_or(&""))),
+        ["starve", rest @ ..] => done(starve::run(root(), rest)),
         ["sanitize", tool] => done(sanitize::run(root(), tool)),
         ["chaos", rest @ ..] => done(clients::run(root(), "chaos.py", rest)),
         ["soak", rest @ ..] => done(clients::run(root(), "soak.py", rest)),
@@ -56,6 +59,7 @@ usage: cargo run -p xtask -- COMMAND
   tidy                     checks the sources
   install-c --prefix DIR   installs the C interface
   mutants [WORD]           puts in mistakes and expects that tests fail
+  starve [TIMES] [WORD]    repeats tests that depend on time, beside computing threads
   sanitize TOOL            tests under address, thread or valgrind
   chaos [--help]           faults for real, with invariants and a report
   soak [--help]            hours under mixed load: memory, descriptors, delays";
