@@ -24,6 +24,7 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
@@ -37,6 +38,9 @@ const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// The handlers that were installed before ours, in the order of `SIGNALS`.
 static BEFORE: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
+
+/// Whether they have run. With `SA_RESETHAND` a handler runs once.
+static HAS_RUN: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
 
 /// Installs the handler that names a worker whose stack overflowed, and then aborts the process.
 /// Other faults go to the handler that was installed before. Later calls do nothing.
@@ -123,10 +127,38 @@ fn stack_pointer(_context: *mut c_void) -> Option<usize> {
     None
 }
 
-/// Handles the signal as it would have been handled without this handler.
+/// Returns the action that the signal would have without this handler, and notes that it is used:
+/// a handler with `SA_RESETHAND` is replaced by the default action when it has run.
+fn action_before(signal: c_int) -> Option<libc::sigaction> {
+    let place = SIGNALS.iter().position(|known| *known == signal)?;
+    let mut before = *BEFORE[place].get()?;
+    if before.sa_flags & libc::SA_RESETHAND != 0 && HAS_RUN[place].swap(true, Ordering::Relaxed) {
+        before.sa_sigaction = libc::SIG_DFL;
+    }
+    Some(before)
+}
+
+/// Blocks the signals that are blocked in a handler with this action. The return of our handler
+/// restores the mask.
+fn block_for(signal: c_int, action: &libc::sigaction) {
+    // SAFETY: Plain Call: sets that the program has made, and a local.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const action.sa_mask, ptr::null_mut());
+        if action.sa_flags & libc::SA_NODEFER != 0 {
+            let mut own = mem::zeroed();
+            libc::sigaddset(&raw mut own, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, ptr::null_mut());
+        }
+    }
+}
+
+/// Handles the signal as it would have been handled without this handler, but on this handler's
+/// stack.
 fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_void) {
-    let place = SIGNALS.iter().position(|known| *known == signal);
-    let Some(before) = place.and_then(|place| BEFORE[place].get()) else { return };
+    let Some(before) = action_before(signal) else { return };
+    if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN {
+        block_for(signal, &before);
+    }
     match before.sa_sigaction {
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
@@ -134,7 +166,7 @@ fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_
             // runs again when this handler returns, and faults again. A signal that was sent by
             // another process or `raise` must be sent again.
             unsafe {
-                libc::sigaction(signal, before, ptr::null_mut());
+                libc::sigaction(signal, &raw const before, ptr::null_mut());
                 if !is_fault {
                     libc::raise(signal);
                 }

@@ -18,6 +18,7 @@
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use errno::{errno, set_errno};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
@@ -102,12 +103,15 @@ impl SignalFrame<'_> {
         unsafe { (*self.context).uc_stack.ss_flags = INVALID };
     }
 
-    /// Calls the earlier handler, as the kernel would have. Returns whether there is one: the
-    /// action was not the default, and not to ignore the signal.
-    fn call(&mut self, before: &libc::sigaction) -> bool {
+    /// Calls the earlier handler, as the kernel would have: once, if it has `SA_RESETHAND`, and
+    /// with its own mask. (But on the stack that this handler runs on.) Returns whether there is
+    /// one: the action is not the default, and not to ignore the signal. To be called last in a
+    /// handler, because the signals that the earlier handler does not block stay unblocked.
+    fn call(&mut self, before: &Before) -> bool {
         let signal = self.signal;
+        let Some(before) = before.take_of(signal) else { return false };
+        self.block_for(before);
         match before.sa_sigaction {
-            libc::SIG_DFL | libc::SIG_IGN => return false,
             handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
                 type Informed = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
                 // SAFETY: Loaded: by SA_SIGINFO it has this signature, as its installer told the
@@ -125,9 +129,21 @@ impl SignalFrame<'_> {
         true
     }
 
+    /// Blocks the signals that are blocked in a handler with this action. The return of our handler
+    /// restores the mask of the frame.
+    fn block_for(&self, action: &libc::sigaction) {
+        let own = if action.sa_flags & libc::SA_NODEFER == 0 { 1 << (self.signal - 1) } else { 0 };
+        // SAFETY: Plain Data: the kernel's set is eight bytes, and begins the C library's.
+        let theirs = unsafe { (&raw const action.sa_mask).cast::<u64>().read() };
+        let mask: u64 = self.mask() | own | theirs;
+        let (how, set, no_old) = (libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut::<u64>());
+        // SAFETY: Plain Call: a local of the kernel's size, and null.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, set, no_old, size_of::<u64>()) };
+    }
+
     /// Passes the signal on to the earlier handler. If there is none, does nothing.
     pub fn pass_on(&mut self, before: &Before) {
-        let _ = before.of(self.signal).is_some_and(|before| self.call(before));
+        let _ = self.call(before);
     }
 
     /// Passes the signal on to the earlier handler. If there is none, restores the earlier action,
@@ -135,13 +151,18 @@ impl SignalFrame<'_> {
     /// earlier action was to ignore the signal, this happens only with `even_ignored`, which is for
     /// crashes: otherwise the faulting instruction would raise the signal again and again.
     pub fn pass_on_or_raise(&mut self, before: &Before, even_ignored: bool) {
-        if let Some(before) = before.of(self.signal)
-            && !self.call(before)
-            && (even_ignored || before.sa_sigaction == libc::SIG_DFL)
-        {
+        if self.call(before) {
+            return;
+        }
+        let Some(mut action) = before.of(self.signal).copied() else { return };
+        if is_handled(&action) {
+            // It had `SA_RESETHAND`, and has run.
+            action.sa_sigaction = libc::SIG_DFL;
+        }
+        if even_ignored || action.sa_sigaction == libc::SIG_DFL {
             // SAFETY: Signal: both are allowed in a handler; the action was there before.
             unsafe {
-                libc::sigaction(self.signal, before, std::ptr::null_mut());
+                libc::sigaction(self.signal, &raw const action, std::ptr::null_mut());
                 libc::raise(self.signal);
             }
         }
@@ -203,16 +224,27 @@ impl SignalFrame<'_> {
 }
 
 /// The action that a signal had before a handler was installed.
-pub struct Before(OnceLock<(c_int, libc::sigaction)>);
+pub struct Before {
+    action: OnceLock<(c_int, libc::sigaction)>,
+    /// Whether its handler has run. With `SA_RESETHAND` it is then not called again.
+    has_run: AtomicBool,
+}
 
 impl Before {
     /// Makes an empty one.
     pub const fn new() -> Before {
-        Before(OnceLock::new())
+        Before { action: OnceLock::new(), has_run: AtomicBool::new(false) }
     }
 
     fn of(&self, signal: c_int) -> Option<&libc::sigaction> {
-        self.0.get().filter(|(of, _)| *of == signal).map(|(_, action)| action)
+        self.action.get().filter(|(of, _)| *of == signal).map(|(_, action)| action)
+    }
+
+    /// Returns the action if it has a handler, which the caller must call.
+    fn take_of(&self, signal: c_int) -> Option<&libc::sigaction> {
+        let action = self.of(signal).filter(|action| is_handled(action))?;
+        let ran = self.has_run.swap(true, Ordering::Relaxed);
+        (!ran || action.sa_flags & libc::SA_RESETHAND == 0).then_some(action)
     }
 }
 
@@ -240,7 +272,7 @@ pub fn install<H: Handler>(
 ) -> bool {
     let Some(old) = action_of(signal) else { return false };
     // Stored before our handler can run.
-    before.0.get_or_init(|| (signal, old));
+    before.action.get_or_init(|| (signal, old));
     // SAFETY: Plain Data: zeros are a value, and the kernel's set begins the C library's; Plain
     // Call: `H` promises that it may be called.
     unsafe {
