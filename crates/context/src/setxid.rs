@@ -142,6 +142,8 @@ pub(crate) fn install() -> Result<(), Refused> {
     // Stored before our handler can run.
     BEFORE.get_or_init(|| action.handler);
     action.handler = on_setxid as *const () as usize;
+    // A handler of the program that interrupts ours would find the thread-locals of the host.
+    action.mask = u64::MAX;
     if act(from_ref(&action), null_mut()) { Ok(()) } else { Err(Refused::CLibrary) }
 }
 
