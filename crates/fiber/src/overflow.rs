@@ -188,28 +188,37 @@ fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_
 }
 
 /// Owns the signal stack that [`prepare_host_thread`] has made, if it has made one.
-#[derive(Debug)]
 #[must_use = "the signal stack goes away with this guard"]
 pub struct HostGuard {
-    /// Address and length of the mapping, if the thread had no signal stack of its own.
-    made: Option<(usize, usize)>,
+    /// Address and length of the mapping, and what the thread had before, if it had too little.
+    made: Option<(usize, usize, libc::stack_t)>,
     /// A signal stack belongs to one thread.
     pinned_to_thread: PhantomData<*mut ()>,
 }
 
-/// Makes sure that the calling thread, which is about to resume fibers, has a signal stack. Without
-/// one an overflow kills the process without a message. Threads that `std` has created have one
-/// already. Keep the result as long as the thread runs fibers.
+impl std::fmt::Debug for HostGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let made = self.made.map(|(at, len, _)| (at, len));
+        f.debug_struct("HostGuard").field("made", &made).finish_non_exhaustive()
+    }
+}
+
+/// Makes sure that the calling thread, which is about to resume fibers, has a signal stack with
+/// room for several handlers at once. Without one an overflow kills the process without a message.
+/// Threads that `std` has created have a small one, which only two handlers fit on. Keep the result
+/// as long as the thread runs fibers.
 ///
 /// # Panics
 ///
 /// If there is no memory for it.
 pub fn prepare_host_thread() -> HostGuard {
-    if sys::signal_stack().ss_flags & libc::SS_DISABLE == 0 {
+    let (before, size) = (sys::signal_stack(), sys::signal_stack_size());
+    let in_use = before.ss_flags & libc::SS_ONSTACK != 0;
+    if in_use || before.ss_flags & libc::SS_DISABLE == 0 && before.ss_size >= size {
         return HostGuard { made: None, pinned_to_thread: PhantomData };
     }
     let guard = page_size();
-    let len = guard + sys::signal_stack_size();
+    let len = guard + size;
     let at = sys::reserve(len).expect("address space for a signal stack");
     // SAFETY: Own Memory: this is the first page of the memory that was reserved just above.
     unsafe { sys::guard(at, guard, GuardKind::probed()) }.expect("a guard for a signal stack");
@@ -222,22 +231,16 @@ pub fn prepare_host_thread() -> HostGuard {
             ss_size: len - guard,
         })
     };
-    HostGuard { made: Some((at, len)), pinned_to_thread: PhantomData }
+    HostGuard { made: Some((at, len, before)), pinned_to_thread: PhantomData }
 }
 
 impl Drop for HostGuard {
     fn drop(&mut self) {
-        let Some((at, len)) = self.made else { return };
+        let Some((at, len, before)) = self.made else { return };
         let used = sys::signal_stack().ss_sp as usize;
         if (at..at + len).contains(&used) {
-            // SAFETY: Own Memory: no memory is used any more.
-            unsafe {
-                sys::set_signal_stack(libc::stack_t {
-                    ss_sp: ptr::null_mut(),
-                    ss_flags: libc::SS_DISABLE,
-                    ss_size: len,
-                })
-            };
+            // SAFETY: Own Memory: none, or the memory that the thread's own code had set.
+            unsafe { sys::set_signal_stack(before) };
         }
         // SAFETY: Own Memory: `prepare_host_thread` has reserved the memory, and it is not this
         // thread's signal stack now.
@@ -338,10 +341,13 @@ mod tests {
     fn a_prepared_thread_gets_a_signal_stack_and_loses_it_again() {
         let present = || sys::signal_stack().ss_flags & libc::SS_DISABLE == 0;
         let tried = std::thread::spawn(move || {
-            // A thread of std has a signal stack already, so nothing changes.
-            let theirs = sys::signal_stack().ss_sp as usize;
-            drop(prepare_host_thread());
-            assert_eq!(sys::signal_stack().ss_sp as usize, theirs);
+            // A thread of std has a signal stack already, but a small one.
+            let theirs = sys::signal_stack();
+            let prepared = prepare_host_thread();
+            assert!(sys::signal_stack().ss_size >= sys::signal_stack_size());
+            drop(prepared);
+            let again = sys::signal_stack();
+            assert_eq!((again.ss_sp, again.ss_size), (theirs.ss_sp, theirs.ss_size));
             disable_signal_stack();
             let prepared = prepare_host_thread();
             assert!(present());
