@@ -418,10 +418,17 @@ pub(crate) struct LastWords {
 }
 
 impl LastWords {
-    /// Writes the message to stderr. A failure is ignored, because the process is ending.
+    /// Writes the message to stderr, unless that would have to wait: a pipe that no process reads
+    /// must not keep the process from ending. A failure is ignored for the same reason.
     pub(crate) fn say(words: fmt::Arguments<'_>) {
         let mut line = LastWords { bytes: [0; 320], len: 0 };
         let _ = fmt::Write::write_fmt(&mut line, words);
+        let mut asked = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: Signal: poll(2) is allowed in a handler; one entry, which is a local.
+        let ready = unsafe { libc::poll(&raw mut asked, 1, 0) };
+        if ready != 1 || asked.revents != libc::POLLOUT {
+            return;
+        }
         // SAFETY: Signal: write(2) is allowed in a handler; the buffer holds `len` bytes.
         let _ = unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
     }

@@ -45,12 +45,32 @@ pub fn wake(word: &AtomicU32, count: i32) {
     }
 }
 
-/// Creates an eventfd.
+/// Creates an eventfd. Its number is above those of stdin, stdout and stderr, also if the program
+/// has closed these: what is printed must not add to a count.
 pub(super) fn eventfd(count: u32, flags: i32) -> Result<OwnedFd, u32> {
     // SAFETY: Plain Call. A descriptor that is not negative is new, and belongs to this function.
     unsafe {
         let fd = libc::eventfd(count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | flags);
-        if fd < 0 { Err(os()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+        if fd < 0 {
+            return Err(os());
+        }
+        let made = OwnedFd::from_raw_fd(fd);
+        if fd > libc::STDERR_FILENO {
+            return Ok(made);
+        }
+        let above = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1);
+        if above < 0 { Err(os()) } else { Ok(OwnedFd::from_raw_fd(above)) }
+    }
+}
+
+/// Writes to stderr, unless it is closed or would have to wait.
+pub(super) fn write_to_stderr(text: &str) {
+    let mut asked = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: Plain Call: one entry, which is a local; then a borrowed text.
+    unsafe {
+        if libc::poll(&raw mut asked, 1, 0) == 1 && asked.revents == libc::POLLOUT {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        }
     }
 }
 

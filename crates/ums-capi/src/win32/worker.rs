@@ -11,7 +11,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
-use std::io::Write;
 use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Once;
@@ -251,8 +250,7 @@ fn own_by_default() -> Result<bool, u32> {
 /// process is written.
 fn say(error: &dyn std::fmt::Display) {
     static SAID: Once = Once::new();
-    // Not `eprintln`: it panics if stderr is closed.
-    SAID.call_once(|| _ = writeln!(std::io::stderr(), "ums: {error}"));
+    SAID.call_once(|| super::system::write_to_stderr(&format!("ums: {error}\n")));
 }
 
 fn at<'a>(address: usize) -> Option<Found<'a>> {

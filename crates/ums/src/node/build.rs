@@ -18,7 +18,8 @@ use crate::scheduler::{self, Peers, WorkerKind, WorkerLimit};
 use crate::wait::error::BuildError;
 
 impl Builder {
-    /// Builds the node and starts its schedulers.
+    /// Builds the node and starts its schedulers. If stdin, stdout or stderr is closed, `/dev/null`
+    /// is opened in its place, so that nothing that is printed gets into a descriptor of the node.
     ///
     /// [`BuildError`], which names the option that is out of range, or the request that the system
     /// refused.

@@ -26,6 +26,7 @@ use libc::c_int;
 
 use crate::os::clock;
 use crate::os::linux::handlers::{self, Before, Handler, SignalFrame};
+use crate::os::stderr::write_now;
 use crate::record::event_ring::{self, Recorded, RingEvent};
 use crate::record::reason::WaitReason;
 
@@ -105,7 +106,7 @@ impl Line {
     fn say(&mut self) {
         let end = self.len.min(self.text.len() - 1);
         self.text[end] = b'\n';
-        let _ = rustix::io::write(std::io::stderr(), &self.text[..=end]);
+        write_now(&self.text[..=end]);
     }
 }
 

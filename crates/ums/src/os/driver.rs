@@ -37,6 +37,8 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::stderr::keep_standard_descriptors_taken;
+
 pub use super::op::{CURRENT, LiveOp, Op, Side};
 
 /// Tokens above this one are reserved for the drivers themselves.
@@ -125,6 +127,7 @@ impl Waker {
     /// Makes a waker with an eventfd that counts wakes. A driver that polls it edge-triggered need
     /// not read it.
     pub(crate) fn new() -> io::Result<Waker> {
+        keep_standard_descriptors_taken();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker {
             bell: Arc::new(bell),

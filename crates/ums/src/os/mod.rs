@@ -31,6 +31,7 @@ pub mod no_sim;
 #[cfg(not(feature = "sim"))]
 pub use no_sim as sim;
 pub mod sockets;
+pub mod stderr;
 pub mod threads;
 
 /// Returns the kernel's number of the calling thread.

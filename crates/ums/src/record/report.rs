@@ -1,5 +1,6 @@
-//! Messages to the operator of the program. All messages that this library writes to stderr are
-//! written here.
+//! Messages to the operator of the program. All messages of one line that this library writes to
+//! stderr are written here. (The monitor's reports and the backtraces for SIGUSR2 are long, and
+//! have threads of their own, which may wait for stderr.)
 //!
 //! ```text
 //! let message = format_args!("scheduler '{name}' could not create a worker: {error}");
@@ -10,8 +11,8 @@
 //! *How to use it.* A message says what is wrong and what to do about it. The caller adds neither
 //! `ums: ` nor a newline; this file adds both. A caller with a scheduler uses `Scheduler::warn`,
 //! because the node may have been built with [`warnings(false)`](crate::Builder::warnings).
-//! [`last_words`] is for a process that is about to abort: it has no rate limit and cannot be
-//! turned off.
+//! [`say`] is for a message that is written once in a process, or just before it aborts: it has no
+//! rate limit and cannot be turned off.
 //!
 //! *What it guarantees.* It never panics, allocates or takes a lock, so it can be called anywhere:
 //! by the holder of a scheduler's baton, and in the middle of a turn. It never waits: a message
@@ -24,9 +25,8 @@
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use crate::os::clock;
+use crate::os::stderr::write_now;
 
 /// Longer messages are cut. A pipe accepts this many bytes in one piece.
 const LENGTH_MAX: usize = 1024;
@@ -122,22 +122,11 @@ pub(crate) fn warn(kind: WarningKind, text: fmt::Arguments<'_>) {
     GATES[kind as usize].tell((clock::now(), kind.pause_ns()), text, write_now);
 }
 
-/// Writes the last message of this process, which is about to abort.
+/// Writes a message that is the only one of its kind in this process, because it is written once or
+/// the process is about to abort.
 #[cold]
-pub(crate) fn last_words(text: fmt::Arguments<'_>) {
+pub(crate) fn say(text: fmt::Arguments<'_>) {
     write_now(Line::of(text).bytes());
-}
-
-/// Writes to stderr if that accepts the bytes immediately. Returns whether all of them were
-/// written.
-fn write_now(bytes: &[u8]) -> bool {
-    let stderr = std::io::stderr();
-    let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let ready = poll(&mut asked, Some(&at_once)).is_ok();
-    ready
-        && asked[0].revents() == PollFlags::OUT
-        && rustix::io::write(&stderr, bytes).is_ok_and(|n| n == bytes.len())
 }
 
 /// A message, composed in the caller's stack frame.

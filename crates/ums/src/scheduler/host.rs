@@ -70,7 +70,7 @@ pub(crate) fn start(
 pub(super) fn or_abort(main: impl FnOnce()) {
     if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
         os::sim::fail(&os::sim::text_of(&*panic));
-        report::last_words(format_args!("a scheduler panicked outside every request: aborting"));
+        report::say(format_args!("a scheduler panicked outside every request: aborting"));
         std::process::abort();
     }
 }

@@ -36,7 +36,7 @@ impl Drop for Frozen {
         crate::os::sim::fail(
             "a scheduler panicked while others used the frame of a worker that waits",
         );
-        report::last_words(format_args!(
+        report::say(format_args!(
             "a scheduler panicked while others used the frame of a worker that waits: aborting"
         ));
         std::process::abort();
@@ -289,7 +289,7 @@ impl Scheduler {
                 return;
             }
             if clock::now() > give_up {
-                report::last_words(format_args!(
+                report::say(format_args!(
                     "a fiber worker of scheduler '{}' has waited 10 s in a destructor during \
                      a panic, and nothing else can run on its thread meanwhile: aborting",
                     self.name()

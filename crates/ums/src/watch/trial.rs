@@ -16,6 +16,7 @@ use super::means::{Blocks, Mechanism};
 use super::place::Place;
 use super::thread::{GateHandler, PlaceOwner, Watched};
 use crate::os::event::ThreadEvent;
+use crate::record::report;
 
 /// How long detection may take on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -91,13 +92,11 @@ pub fn mechanism() -> io::Result<Mechanism> {
             return Err(format!("UMS_WATCH={named}: it must be trap, breakpoint or calls"));
         };
         if let Err(why) = how.try_here() {
-            // Not `eprintln`: it panics if stderr is closed.
-            let _ = writeln!(
-                io::stderr(),
-                "ums: UMS_WATCH={}: this mechanism does not work here, so blocked threads may stay \
+            report::say(format_args!(
+                "UMS_WATCH={}: this mechanism does not work here, so blocked threads may stay \
                  unnoticed: {why}",
                 how.name()
-            );
+            ));
         }
         Ok(how)
     });

@@ -29,6 +29,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::os::clock;
+use crate::os::stderr::keep_standard_descriptors_taken;
 
 /// An item of a completion list. It contains its link.
 pub trait Linked: Sized {
@@ -83,6 +84,7 @@ impl<T: Linked> List<T> {
     /// The system's error, if it has no file descriptor left for the list's event.
     pub(super) fn new() -> io::Result<List<T>> {
         use rustix::event::{EventfdFlags, eventfd};
+        keep_standard_descriptors_taken();
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let head = AtomicPtr::new(ptr::null_mut());
         Ok(List { head, event, members: AtomicUsize::new(0) })

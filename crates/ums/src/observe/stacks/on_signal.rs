@@ -18,6 +18,7 @@ use super::of_node;
 use crate::node::{Node, NodeInner};
 use crate::os::linux::handlers;
 use crate::os::lock::Lock;
+use crate::os::stderr::keep_standard_descriptors_taken;
 use crate::scheduler::lists::worker_list::State;
 
 const SIGNAL: c_int = libc::SIGUSR2;
@@ -46,6 +47,7 @@ impl Node {
 
 fn be_there() -> std::io::Result<()> {
     use rustix::event::{EventfdFlags, eventfd};
+    keep_standard_descriptors_taken();
     let mut bell = File::from(eventfd(0, EventfdFlags::CLOEXEC)?);
     let rings = bell.try_clone()?.into();
     std::thread::Builder::new().name("ums-stacks".into()).spawn(move || {

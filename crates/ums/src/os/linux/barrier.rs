@@ -1,13 +1,13 @@
 //! A memory barrier on all threads of the process at once (`membarrier`). With it, the frequent
 //! side of a protocol needs no barrier, because the rare side executes one for both.
 
-use std::io::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::os::atomic::fence;
+use crate::os::stderr::write_now;
 
 /// Whether the frequent side needs no barrier.
 static IS_LIGHT: AtomicBool = AtomicBool::new(false);
@@ -49,7 +49,7 @@ pub fn on_all_threads() {
             let text = "ums: the system call membarrier fails, and did not when the first \
                         scheduler was made. Allow it in filters of system calls, or install them \
                         before that. Aborting\n";
-            let _ = std::io::stderr().write_all(text.as_bytes());
+            write_now(text.as_bytes());
             std::process::abort();
         }
     }

@@ -51,6 +51,7 @@ use super::owned::{self, Stamp};
 use super::waiting::{OpQueue, TokenHasher, Waiting};
 use crate::os::clock;
 use crate::os::driver::{Done, Driver, LiveOp, Op, Side, Submitted, Waker};
+use crate::os::stderr::keep_standard_descriptors_taken;
 
 /// A scheduler that does not sleep asks epoll at most this often: every 50 us.
 const LOOK_EVERY_NS: u64 = 50_000;
@@ -131,6 +132,7 @@ pub struct Epoll {
 impl Epoll {
     /// Opens an epoll set and registers the bell in it.
     pub fn new(why: String) -> io::Result<Epoll> {
+        keep_standard_descriptors_taken();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = Waker::new()?;
         // Edge-triggered: each wake is a new edge, so the eventfd's counter never needs to be read.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use io_uring::{Builder, IoUring, Probe, opcode};
 
+use crate::os::stderr::keep_standard_descriptors_taken;
+
 /// The number of entries of the submission queue.
 const SQ_ENTRIES: u32 = 256;
 /// The number of entries of the completion queue. When it is full, the kernel keeps completions in
@@ -23,6 +25,7 @@ pub(super) fn open_ring(first: usize) -> io::Result<(IoUring, &'static str)> {
         }),
         ("no flags", |b| b),
     ];
+    keep_standard_descriptors_taken();
     let mut refused = None;
     for (mode, setup) in MODES.into_iter().skip(first) {
         let mut builder = IoUring::builder();

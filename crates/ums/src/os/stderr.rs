@@ -1,0 +1,45 @@
+//! Writes to stderr that neither wait nor fail loudly, and the three standard descriptors.
+//!
+//! Stderr may be closed, a pipe that no process reads, or a device that is full. Code of this
+//! library must not wait for it, because that code may have a scheduler's baton, or may be about to
+//! end the process. It must not panic either, as the printing macros do. So it writes by
+//! [`write_now`], which tries once.
+//!
+//! If the program has closed a descriptor from 0 to 2, the next descriptor of the library would get
+//! that number, and whoever writes to stderr would write to it: eight bytes of a message add to the
+//! counter of an eventfd. [`keep_standard_descriptors_taken`] prevents that.
+//!
+//! It does not compose messages, and does not limit their number: `record::report` does.
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+
+/// Writes to stderr if that accepts the bytes immediately. Returns whether all of them were
+/// written. It may be called in a signal handler, and touches no thread-local.
+pub fn write_now(bytes: &[u8]) -> bool {
+    let stderr = std::io::stderr();
+    let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let ready = poll(&mut asked, Some(&at_once)).is_ok();
+    ready
+        && asked[0].revents() == PollFlags::OUT
+        && rustix::io::write(&stderr, bytes).is_ok_and(|n| n == bytes.len())
+}
+
+/// Opens `/dev/null` for each of the descriptors 0 to 2 that is closed, as `std` does when a Rust
+/// program starts. To be called before the library opens a descriptor of its own. Without
+/// `/dev/null` it does nothing.
+pub fn keep_standard_descriptors_taken() {
+    let is_closed = |fd: &dyn AsFd| rustix::io::fcntl_getfd(fd).is_err();
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let standard: [&dyn AsFd; 3] = [&stdin, &stdout, &stderr];
+    while standard.iter().any(|fd| is_closed(*fd)) {
+        let Ok(null) = open("/dev/null", OFlags::RDWR, Mode::empty()) else { return };
+        // Another thread may have taken the number meanwhile. Then this one is closed again.
+        if null.as_raw_fd() <= stderr.as_fd().as_raw_fd() {
+            let _ = null.into_raw_fd();
+        }
+    }
+}
