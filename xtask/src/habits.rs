@@ -15,8 +15,27 @@ const MACHINE: [&str; 4] = [
 ];
 
 /// Macros that panic if stdout or stderr is closed, and may block until it is read.
-const PRINTING: [&str; 4] = ["eprintln", "println", "eprint", "print"];
-const SILENT: [&str; 3] = ["crates/ums/src/", "crates/context/src/", "crates/fiber/src/"];
+const PRINTING: [&str; 5] = ["eprintln", "println", "eprint", "print", "dbg"];
+const SILENT: [&str; 6] = [
+    "crates/ums/src/",
+    "crates/context/src/",
+    "crates/fiber/src/",
+    "crates/compat/src/",
+    "crates/umsql/src/",
+    "crates/ums-capi/src/",
+];
+/// The streams of `std`, whose writes may wait for ever. Only these files use them: the first
+/// writes only what is taken at once, the next two have threads for it, and the last prints results
+/// of tests.
+const STREAMS: [&str; 2] = ["stderr()", "stdout()"];
+const WRITE_TO_STREAMS: [&str; 4] = [
+    "crates/ums/src/os/stderr.rs",
+    "crates/ums/src/monitor/writer.rs",
+    "crates/ums/src/observe/stacks/on_signal.rs",
+    "crates/ums/src/testing/skipped.rs",
+];
+/// Files that are compiled for tests only, and whose names do not end with `tests.rs`.
+const TEST_FILES: [&str; 2] = ["crates/umsql/src/commit_story.rs", "crates/fiber/src/child.rs"];
 /// Code that recovers a lock whose holder panicked. Only one type may do that, for all crates that
 /// use `ums`.
 const RECOVERIES: [&str; 2] = ["PoisonError", "|e| e.into_inner()"];
@@ -88,7 +107,8 @@ fn left_open(file: &File, findings: &mut Vec<Finding>) {
 /// Returns a library's code without its tests. Returns an empty text for other files.
 fn library(file: &File) -> &str {
     let path = file.path.as_str();
-    let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
+    let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
+    let is_test = is_test || TEST_FILES.contains(&path);
     if is_test || path.starts_with(TOOLS) || !SILENT.iter().any(|at| path.starts_with(at)) {
         return "";
     }
@@ -105,6 +125,17 @@ fn printing(file: &File, findings: &mut Vec<Finding>) {
                     "`{name}!` panics if its stream is closed: use `crate::report`, or return an \
                      error."
                 ),
+            ));
+        }
+    }
+    if WRITE_TO_STREAMS.contains(&file.path.as_str()) {
+        return;
+    }
+    for name in STREAMS {
+        for (at, _) in code.match_indices(name) {
+            findings.push(file.finding(
+                line_of(code, at),
+                format!("`{name}`: a write to it may wait for ever. Use `crate::report`."),
             ));
         }
     }
@@ -240,6 +271,10 @@ mod tests {
         assert_eq!(lines("crates/ums/src/a/tests.rs", text), []);
         assert_eq!(lines("crates/ums/src/testing/sim/a.rs", text), []);
         assert_eq!(lines("crates/ums-cli/src/a.rs", text), []);
+        assert_eq!(lines("crates/umsql/src/late_tests.rs", text), []);
+        let text = "//! A.\nfn f() { let _ = writeln!(std::io::stderr()); }\n";
+        assert_eq!(lines("crates/ums-capi/src/a.rs", text), [2]);
+        assert_eq!(lines(WRITE_TO_STREAMS[0], text), []);
     }
 
     #[test]
