@@ -4,8 +4,10 @@
 //!
 //! The panics of tasks are printed by `std`, which waits for a full stderr and is not this
 //! library's to change. So these tests turn that printing off.
+//!
+//! Named invariant **Plain Call**: descriptors are closed by number, before anything owns them.
 
-#![allow(unsafe_code)] // For the harness.
+#![allow(unsafe_code)]
 
 mod common;
 #[path = "common/signals.rs"]
