@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use common::seccomp::{Verdict, filter, has_survived, survived};
 use common::*;
-use ums::Node;
 use ums::sync::channel::bounded;
+use ums::{Node, WorkerKind};
 
 /// How many allocations succeed before one is refused. Without an operation, none is.
 static LEFT: AtomicI64 = AtomicI64::new(i64::MAX);
@@ -169,8 +169,8 @@ fn an_allocation_that_fails_is_an_error_or_the_end_of_the_process() {
                     break;
                 }
                 places += 1;
-                // Of many places of one operation, each third is enough.
-                n += if places < 40 { 1 } else { 3 };
+                // The kinds differ little: of many places of the others, each third is enough.
+                n += if places < 40 || kind == WorkerKind::Thread { 1 } else { 3 };
             }
             println!(
                 "{kind:?} workers, {name}: {places} places tried, {deaths} ends of the process"
