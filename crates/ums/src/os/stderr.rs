@@ -6,7 +6,7 @@
 //! [`write_now`], which tries once.
 //!
 //! If the program has closed a descriptor from 0 to 2, the next descriptor of the library would get
-//! that number, and whoever writes to stderr would write to it: eight bytes of a message add to the
+//! that number, and messages to stderr would be written to it: eight bytes of a message add to the
 //! counter of an eventfd. [`keep_standard_descriptors_taken`] prevents that.
 //!
 //! It does not compose messages, and does not limit their number: `record::report` does.

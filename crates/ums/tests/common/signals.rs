@@ -109,7 +109,7 @@ impl SignalStack {
 impl Drop for SignalStack {
     fn drop(&mut self) {
         assert!(self.is_here(), "it is dropped on the kernel thread that has it");
-        // SAFETY: Own Memory: the stack of before belongs to whoever has set it.
+        // SAFETY: Own Memory: the stack of before belongs to the code that has set it.
         unsafe { libc::sigaltstack(&self.before, std::ptr::null_mut()) };
     }
 }
