@@ -134,7 +134,9 @@ fn an_idle_user_holds_no_worker_u31() {
             idle += v.counters.idle as usize;
         }
         assert_eq!(made, idle, "a worker is busy with an idle user");
-        assert!(made <= 2 * n, "{made} workers for users that came one after the other");
+        // Usually one on each scheduler. On a busy computer a request may come before the worker of
+        // the one before is idle.
+        assert!(made <= 100, "{made} workers for users that came one after the other");
         assert_eq!(node.snapshot().schedulers.iter().map(|s| s.users).sum::<usize>(), 1000);
     });
 }

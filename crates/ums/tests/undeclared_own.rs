@@ -86,7 +86,10 @@ fn a_lock_that_a_worker_of_the_same_scheduler_holds_over_a_wait_is_no_deadlock()
     let holder = node.spawn_on(0, move || {
         let mut count = mine.lock().unwrap();
         tell.store(true, SeqCst);
-        ums::sleep(Duration::from_millis(20)).unwrap();
+        let blocked = || counters(&Node::current().unwrap()).undeclared_blocks;
+        while blocked() == 0 {
+            ums::sleep(Duration::from_millis(1)).unwrap();
+        }
         *count += 1;
     });
     eventually("it is held", || held.load(SeqCst));
