@@ -44,7 +44,8 @@ fn bucket(ns: u64) -> usize {
 /// Returns the upper end of a bucket of a wait histogram, in nanoseconds: each wait in the bucket
 /// was shorter. Returns `None` for the last bucket, which has no end.
 pub fn wait_bucket_end(bucket: usize) -> Option<u64> {
-    (bucket + 1 < WAIT_BUCKETS).then(|| 1 << (FIRST_BITS as usize + bucket))
+    // Bounded: it is below the number of buckets.
+    (bucket < WAIT_BUCKETS - 1).then(|| 1 << (FIRST_BITS as usize + bucket))
 }
 
 /// Wait statistics for one reason. Times are in ticks.
