@@ -151,9 +151,9 @@ impl TcpListener {
     /// Sets the time to live (hop limit) of the socket's packets.
     ///
     /// # Errors
-    /// The system's error if the value is out of range.
+    /// `InvalidInput` if it is not 1 to 255; otherwise the system's error.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.socket.std.set_ttl(ttl)
+        self.socket.std.set_ttl(time_to_live(ttl)?)
     }
 }
 
@@ -345,9 +345,9 @@ impl TcpStream {
     /// Sets the time to live (hop limit) of the socket's packets.
     ///
     /// # Errors
-    /// The system's error if the value is out of range.
+    /// `InvalidInput` if it is not 1 to 255; otherwise the system's error.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.socket.std.set_ttl(ttl)
+        self.socket.std.set_ttl(time_to_live(ttl)?)
     }
 }
 
@@ -356,6 +356,15 @@ socket_type!(TcpListener, std::net::TcpListener, DescriptorKind::Other);
 socket_type!(TcpStream, std::net::TcpStream, DescriptorKind::Stream);
 stream_type!(TcpStream);
 timeouts!(TcpStream);
+
+/// Checks a time to live. The system would read the largest number as -1, which sets its default.
+fn time_to_live(ttl: u32) -> io::Result<u32> {
+    if (1..=255).contains(&ttl) {
+        return Ok(ttl);
+    }
+    let text = format!("a time to live of {ttl}: a packet can have 1 to 255");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
 
 /// Starts to connect, waits until the socket is writable, and reads the result.
 fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
