@@ -406,9 +406,12 @@ fn poll(fd: &Descriptor, what: &What, timeout_ns: u64) -> Result<(), Fault> {
         _ => return Ok(()),
     };
     let mut set = [libc::pollfd { fd: fd.number(), events, revents: 0 }];
-    let ms = i32::try_from(timeout_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
-    // SAFETY: Plain Call: the array outlives it.
-    match unsafe { libc::poll(set.as_mut_ptr(), 1, ms) } {
+    let left = libc::timespec {
+        tv_sec: (timeout_ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (timeout_ns % 1_000_000_000).cast_signed(),
+    };
+    // SAFETY: Plain Call: the array and the time outlive it.
+    match unsafe { libc::ppoll(set.as_mut_ptr(), 1, &left, std::ptr::null()) } {
         0 => Err(ums::WaitError::TimedOut.into()),
         -1 => Err(io::Error::last_os_error().into()),
         _ => Ok(()),

@@ -131,8 +131,9 @@ pub extern "C" fn ums_condvar_wait(
         mine(&mutex)?;
         let mut wait = Wait::new(WaitReason::CONDVAR).on(&*condvar);
         if !is_forever(timeout_ns) {
-            let now = Instant::now();
-            wait = wait.until(now.checked_add(span(timeout_ns)).unwrap_or(now));
+            let end = Instant::now().checked_add(span(timeout_ns));
+            // A moment that cannot be represented never comes.
+            wait = end.map_or(wait, |end| wait.until(end));
         }
         let mut me = None;
         let waited = wait.park(|sleeper| {
