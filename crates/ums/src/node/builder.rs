@@ -187,8 +187,8 @@ impl Builder {
     }
 
     /// Sets how many workers of one scheduler may be preemptive at the same time (see
-    /// [`go_preemptive`](crate::go_preemptive)). Further workers wait. By default, only the number
-    /// of workers limits it.
+    /// [`go_preemptive`](crate::go_preemptive)). Further workers wait. 0 counts as 1. By default,
+    /// only the number of workers limits it.
     pub fn preemptive_limit(mut self, n: usize) -> Builder {
         self.preemptive_limit = Some(n);
         self

@@ -21,13 +21,13 @@ use crate::task::UserState;
 /// automatic maximum, and none are created in advance.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HiddenOptions {
-    /// The largest number of workers; `None` means the automatic maximum of
+    /// The largest number of workers, of which 0 counts as 1; `None` means the automatic maximum of
     /// [`Builder::max_workers`].
     pub max_workers: Option<usize>,
-    /// How many workers are created at the start and kept while idle.
+    /// How many workers are created at the start and kept while idle; at most `max_workers` are.
     pub ready: usize,
-    /// The nice value of its threads, 0 (normal priority) to 19 (lowest), for background work such
-    /// as a backup. Threads that its requests start inherit it.
+    /// The nice value of its threads, 0 (normal priority) to 19 (lowest, as is any larger number),
+    /// for background work such as a backup. Threads that its requests start inherit it.
     pub nice: u8,
 }
 

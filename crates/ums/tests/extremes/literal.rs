@@ -1,10 +1,9 @@
-//! Extreme sizes and counts: each is refused with an error, or has its literal meaning.
-
-mod common;
+//! Extreme sizes and counts of a node, with all that they say: the sentence of a refusal, the stack
+//! that a request can use, many extremes at once.
 
 use std::time::Duration;
 
-use common::{build, kinds, turn};
+use crate::common::{self, build, kinds, turn};
 use ums::node::HiddenOptions;
 use ums::sync::{Barrier, Latch, Semaphore};
 use ums::{Builder, WorkerKind};
