@@ -62,6 +62,8 @@
 //! around it; run such a future with [`Tokio`].
 
 #![forbid(unsafe_code)]
+// Arithmetic of times is checked; clippy.toml says what the lint leaves out.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod rt;
 mod stream;

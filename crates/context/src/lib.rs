@@ -52,6 +52,8 @@
 //! What this crate does not do: it has no scheduler, chooses no context, preempts none, and does
 //! not detect that a context blocks in the kernel. Such a block holds up the host.
 
+// Arithmetic of times is checked; clippy.toml says what the lint leaves out.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 // On these systems `elsewhere` has safe functions in place of the unsafe ones, so the `unsafe`
 // around their calls is unused.
 #![cfg_attr(

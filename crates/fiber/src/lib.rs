@@ -61,6 +61,9 @@
 //! # Ok::<(), fiber::StackError>(())
 //! ```
 
+// Arithmetic of times is checked; clippy.toml says what the lint leaves out.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("fiber builds its stacks from Linux's mmap and madvise");
 

@@ -17,6 +17,8 @@
 //! because C has no `unsafe` and the header states the requirements.
 
 #![allow(clippy::missing_safety_doc)]
+// Arithmetic of times is checked; clippy.toml says what the lint leaves out.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 #![allow(non_camel_case_types, clippy::upper_case_acronyms)] // The names are those of the header.
 
 mod caller;

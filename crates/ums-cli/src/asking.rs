@@ -127,7 +127,7 @@ fn ask_for(path: &Path, question: &str, patience: Duration) -> Result<Map<String
 
 /// Like [`ask`], for an answer of any bytes, which takes the process this long.
 pub fn ask_for_bytes(path: &Path, question: &str, takes: Duration) -> Result<Vec<u8>, String> {
-    let patience = PATIENCE + takes;
+    let patience = PATIENCE.saturating_add(takes);
     let bytes = exchange(path, question, patience).map_err(|error| sentence(path, &error))?;
     match bytes.starts_with(b"{\"error\"") {
         true => object(path, &bytes).and(Err("it refused without a reason".into())),

@@ -2,6 +2,9 @@
 //! supports, and inspects a process that uses them. Each subcommand has a file; this file only
 //! reads the command line.
 
+// Arithmetic of times is checked; clippy.toml says what the lint leaves out.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 mod raw;
 
 mod access;

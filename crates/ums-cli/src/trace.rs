@@ -72,7 +72,7 @@ fn get(
 ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut server = TcpStream::connect(from)
         .map_err(|error| format!("no server serves metrics on {from}: {error}"))?;
-    server.set_read_timeout(Some(takes + Duration::from_secs(10)))?;
+    server.set_read_timeout(Some(takes.saturating_add(Duration::from_secs(10))))?;
     write!(server, "GET {target} HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
     server.read_to_end(&mut answer)?;

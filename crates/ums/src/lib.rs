@@ -36,6 +36,8 @@
 //! # Ok::<(), ums::BuildError>(())
 //! ```
 
+// Arithmetic of times is checked; clippy.toml says what the lint leaves out.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 // Lets a debugger find the script that lists workers, in every program that links this crate.
 #![debugger_visualizer(gdb_script_file = "../gdb/ums.py")]
 

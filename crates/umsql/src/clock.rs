@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::host::Event;
+use crate::host::{Event, after};
 use crate::keys::{CancelRequest, Cause, Keys, Resume};
 use ums::lock::Lock;
 
@@ -145,7 +145,7 @@ impl Clock {
                     let at_work = look(keys, cancel);
                     self.plan(&mut looks, every, at_work);
                 } else if looks.next.is_none() && self.looks.load(Ordering::Relaxed) {
-                    looks.next = Some(Instant::now() + every);
+                    looks.next = Some(after(Instant::now(), every));
                 }
             }
             // The event stays set if the state has changed since it was read.
@@ -159,7 +159,7 @@ impl Clock {
     /// Plans the next look at the clients, after one that found a session at work or none.
     fn plan(&self, looks: &mut Looks, every: Duration, at_work: bool) {
         let again = at_work || self.looks.load(Ordering::Relaxed);
-        looks.next = again.then(|| Instant::now() + every);
+        looks.next = again.then(|| after(Instant::now(), every));
         // A request that found the flag set, just before it is cleared here, does not set it. By
         // the look that follows, its user has been busy for long, so that look finds it.
         self.looks.store(at_work, Ordering::Relaxed);
@@ -172,7 +172,7 @@ fn fire(state: &mut State, keys: &Keys, cancel: CancelRequest<'_>) -> Vec<Resume
     let now = Instant::now();
     while let Some((at, user, cause)) = state.due.first().copied().filter(|first| first.0 <= now) {
         if cause == Cause::GateHeld && !keys.someone_waits_to_write() {
-            state.put(user, cause, at.max(now) + LOOK_AGAIN);
+            state.put(user, cause, after(at.max(now), LOOK_AGAIN));
             continue;
         }
         state.remove(user, cause);

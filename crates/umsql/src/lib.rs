@@ -15,6 +15,8 @@
 //!
 //! [`listen`] runs a server on a node of `ums`. All other modules call `ums` through [`host`].
 #![deny(unsafe_code)]
+// Arithmetic of times is checked; clippy.toml says what the lint leaves out.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 pub mod host;
 

@@ -138,7 +138,7 @@ impl Served {
         }
         let since = self.failed.map_or(Duration::MAX, |failed| failed.elapsed());
         if since < self.patience.refusal {
-            return Next::WaitAtMost(self.patience.refusal - since);
+            return Next::WaitAtMost(self.patience.refusal.saturating_sub(since));
         }
         self.say_last(conn, |session, wire| session.refuse(wire));
         Next::Close

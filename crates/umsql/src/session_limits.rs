@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::LOOK_AGAIN;
 use crate::error::{Failure, Result, SqlError};
-use crate::host::Conn;
+use crate::host::{self, Conn};
 use crate::keys::{Cause, gate_was_held};
 use crate::session::{Session, Tx};
 
@@ -67,7 +67,7 @@ impl Session {
         }
         let gate_limit = self.server.gate_idle;
         if self.holds_gate && !gate_limit.is_zero() {
-            let mut until = gate_limit.saturating_sub(self.gate_idle + idle);
+            let mut until = gate_limit.saturating_sub(self.gate_idle.saturating_add(idle));
             if until.is_zero() && self.server.keys.someone_waits_to_write() {
                 return Idle::KeepsOthers;
             }
@@ -82,7 +82,7 @@ impl Session {
     /// Records that the session, which owns the gate perhaps, has been idle for this time.
     pub(crate) fn add_idle(&mut self, idle: Duration) {
         if self.holds_gate {
-            self.gate_idle += idle;
+            self.gate_idle = self.gate_idle.saturating_add(idle);
         }
     }
 
@@ -147,7 +147,8 @@ impl Session {
         self.was_armed = true;
         if !self.armed.contains(&cause) {
             self.armed.push(cause);
-            self.server.clock.arm(self.user, cause, Instant::now() + after);
+            let at = host::after(Instant::now(), after);
+            self.server.clock.arm(self.user, cause, at);
         }
     }
 

@@ -43,7 +43,8 @@ pub extern "C" fn WaitOnAddress(
     size: usize,
     ms: u32,
 ) -> BOOL {
-    let until = (ms != INFINITE).then(|| Instant::now() + Duration::from_millis(ms.into()));
+    let within = Instant::now().checked_add(Duration::from_millis(ms.into()));
+    let until = within.filter(|_| ms != INFINITE);
     let bucket = bucket(address.address());
     bucket.waiters.fetch_add(1, Ordering::SeqCst);
     let waited = sleep_while_equal(bucket, &address, &compare, size, until);

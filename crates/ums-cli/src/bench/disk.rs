@@ -33,10 +33,10 @@ pub fn disk(args: &BenchArgs) -> Ran {
     let file = Arc::new(file);
     let done = setup.node(1, depth + SPARE)?.run(move || {
         let meter = Meter::start();
-        let end = Instant::now() + span;
+        let began = Instant::now();
         let readers = (0..depth).map(|at| {
             let file = file.clone();
-            ums::spawn(move || read_until(&file, blocks, at, end))
+            ums::spawn(move || read_until(&file, blocks, at, (began, span)))
         });
         let readers: Vec<_> = readers.collect();
         let counts = readers.into_iter().map(|r| r.join().expect("a reader does not panic"));
@@ -49,11 +49,16 @@ pub fn disk(args: &BenchArgs) -> Ran {
     Ok(())
 }
 
-fn read_until(file: &File, blocks: u64, at: u64, end: Instant) -> std::io::Result<u64> {
+fn read_until(
+    file: &File,
+    blocks: u64,
+    at: u64,
+    (began, span): (Instant, Duration),
+) -> std::io::Result<u64> {
     let mut random = at * 7919 + 12_345;
     let mut buffer = DirectBuffer::new(BLOCK as usize);
     let mut count = 0;
-    while Instant::now() < end {
+    while began.elapsed() < span {
         // The fixed workload: xorshift64, with a separate generator for each reader.
         random ^= random << 13;
         random ^= random >> 7;

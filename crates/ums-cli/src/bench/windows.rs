@@ -171,7 +171,8 @@ fn blocks(times: usize, interposed: bool, own: bool) -> Fallible<f64> {
         while !done.load(Ordering::SeqCst) {
             let now = Instant::now();
             if blocked.swap(false, Ordering::SeqCst) {
-                let span = now - *called.lock().expect("no worker panics");
+                let called = *called.lock().expect("no worker panics");
+                let span = now.saturating_duration_since(called);
                 mine.lock().expect("no worker panics").push(span.as_nanos() as f64);
                 // The other worker wakes, and stops at its gate before this worker yields.
                 let _ = writer.write_all(b"x");

@@ -88,7 +88,8 @@ fn watch(
     ended: &AtomicBool,
 ) -> std::io::Result<()> {
     // The second reading is taken early, because the first rates need it.
-    let mut next = Instant::now() + state.every.min(Duration::from_millis(250));
+    let soon = state.every.min(Duration::from_millis(250));
+    let mut next = Instant::now().checked_add(soon).unwrap_or_else(Instant::now);
     while !ended.load(Ordering::Relaxed) {
         terminal.draw(|frame| draw::draw(frame, model, state))?;
         loop {
@@ -128,7 +129,7 @@ fn watch(
                 // The screen continues to show the last reading.
                 Err(sentence) => state.trouble = Some(sentence),
             }
-            next = Instant::now() + state.every;
+            next = Instant::now().checked_add(state.every).unwrap_or_else(Instant::now);
         }
     }
     Ok(())

@@ -96,8 +96,8 @@ impl State {
             KeyCode::Char('r') => self.sorts[self.tab as usize].1 ^= true,
             KeyCode::Char('i') => self.show_idle ^= true,
             KeyCode::Char(' ' | 'p') => self.paused ^= true,
-            KeyCode::Char('+') => self.every = (self.every * 2).min(EVERY_MAX),
-            KeyCode::Char('-') => self.every = (self.every / 2).max(EVERY_MIN),
+            KeyCode::Char('+') => self.every = self.every.saturating_mul(2).min(EVERY_MAX),
+            KeyCode::Char('-') => self.every = self.every.div_f64(2.0).max(EVERY_MIN),
             _ => {}
         }
         true

@@ -209,7 +209,7 @@ impl File {
             && let Ok(flags) = rustix::fs::fcntl_getfl(&std)
         {
             // If the flags cannot be set now, they could not be set before either.
-            let _ = rustix::fs::fcntl_setfl(&std, flags - OFlags::NONBLOCK);
+            let _ = rustix::fs::fcntl_setfl(&std, flags.difference(OFlags::NONBLOCK));
         }
         std
     }

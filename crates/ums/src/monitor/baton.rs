@@ -205,7 +205,7 @@ fn diagnose(
 fn patience(diagnosis: Diagnosis, options: &Options) -> Duration {
     match diagnosis {
         Diagnosis::Starved(_) | Diagnosis::Crowded => options.starved,
-        Diagnosis::Unclear => options.stall * 2,
+        Diagnosis::Unclear => options.stall.saturating_mul(2),
         _ => Duration::ZERO,
     }
 }

@@ -142,7 +142,8 @@ impl Deadlocks {
         let left = unexamined.map(|(_, wait)| limit.saturating_sub(age(wait.waiter)));
         // A wait that leads to a plain thread is old enough already, and is looked at again after a
         // while.
-        left.min().map_or(clock::NEVER, |left| clock::after(left.max(limit / 4)))
+        let a_while = limit.checked_div(4).unwrap_or_default();
+        left.min().map_or(clock::NEVER, |left| clock::after(left.max(a_while)))
     }
 }
 

@@ -73,12 +73,12 @@ impl Diagnosis {
     pub(super) fn of(thread: &ThreadUse, process: &ProcessUse) -> Diagnosis {
         let span = process.interval.as_nanos().max(1);
         let percent = |part: std::time::Duration| part.as_nanos() * 100 / span;
-        if percent(thread.user + thread.kernel) >= 40 {
+        if percent(thread.user.saturating_add(thread.kernel)) >= 40 {
             let kernel = thread.kernel > thread.user;
             return if kernel { Diagnosis::InKernel } else { Diagnosis::Computes };
         }
         let sleeps = matches!(thread.state, 'S' | 'D');
-        let stolen = process.stolen >= process.interval / 3;
+        let stolen = is_third(process.stolen, process.interval);
         if percent(thread.ready) >= 50 || (stolen && !sleeps) {
             return Diagnosis::without_processor(thread, process);
         }
@@ -86,19 +86,24 @@ impl Diagnosis {
     }
 
     fn without_processor(thread: &ThreadUse, process: &ProcessUse) -> Diagnosis {
-        if process.throttled >= process.interval / 3 {
+        if is_third(process.throttled, process.interval) {
             return Diagnosis::Starved(Thief::Quota);
         }
-        if process.stolen >= process.interval / 3 {
+        if is_third(process.stolen, process.interval) {
             return Diagnosis::Starved(Thief::Hypervisor);
         }
-        let others = process.used.saturating_sub(thread.user + thread.kernel);
-        let all = process.interval * process.allowed.max(1);
-        if others * 10 >= all * 6 {
+        let others = process.used.saturating_sub(thread.user.saturating_add(thread.kernel));
+        let all = process.interval.saturating_mul(process.allowed.max(1));
+        if others.saturating_mul(10) >= all.saturating_mul(6) {
             return Diagnosis::Crowded;
         }
         Diagnosis::Starved(Thief::Others)
     }
+}
+
+/// Returns whether this is a third of the time or more.
+fn is_third(part: std::time::Duration, time: std::time::Duration) -> bool {
+    part.saturating_mul(3) >= time
 }
 
 impl std::fmt::Display for Diagnosis {

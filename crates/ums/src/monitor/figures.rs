@@ -172,7 +172,11 @@ impl ThreadFigures {
         // it did not run.
         let stayed_awake = (self.id, self.state, before.state) == (before.id, 'R', 'R')
             && self.voluntary == before.voluntary;
-        let at_least = if stayed_awake { interval.saturating_sub(user + kernel) } else { ns(0, 0) };
+        let at_least = if stayed_awake {
+            interval.saturating_sub(user.saturating_add(kernel))
+        } else {
+            ns(0, 0)
+        };
         ThreadUse {
             id: self.id,
             age: self.age,

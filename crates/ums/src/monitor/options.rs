@@ -183,7 +183,8 @@ impl Options {
     pub(crate) fn interval(&self) -> Duration {
         let shortest = self.stall.min(self.no_workers).min(self.not_picked_up);
         let shortest = shortest.min(self.all_stuck).min(self.deadlock).min(self.cancel_after);
-        (shortest / 4).clamp(Duration::from_millis(1), Duration::from_secs(1))
+        let quarter = shortest.checked_div(4).unwrap_or_default();
+        quarter.clamp(Duration::from_millis(1), Duration::from_secs(1))
     }
 }
 

@@ -445,7 +445,7 @@ impl Backoff {
     /// Pauses before the next attempt with this descriptor.
     pub fn pause(&mut self, fd: RawFd) -> io::Result<()> {
         pause(self.reason, fd, self.next, self.end)?;
-        self.next = (self.next * 2).min(PAUSE_MAX);
+        self.next = self.next.saturating_mul(2).min(PAUSE_MAX);
         Ok(())
     }
 }

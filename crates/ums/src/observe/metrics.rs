@@ -110,16 +110,16 @@ impl std::fmt::Debug for MetricsServer {
 /// applies to each call, and a client that sends single bytes would never exceed it.
 struct Hurried<'a> {
     client: &'a TcpStream,
-    until: Instant,
+    began: Instant,
 }
 
 impl Hurried<'_> {
     fn new(client: &TcpStream) -> Hurried<'_> {
-        Hurried { client, until: Instant::now() + PATIENCE }
+        Hurried { client, began: Instant::now() }
     }
 
     fn left(&self) -> io::Result<Duration> {
-        let left = self.until.saturating_duration_since(Instant::now());
+        let left = PATIENCE.saturating_sub(self.began.elapsed());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }

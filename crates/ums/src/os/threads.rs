@@ -157,7 +157,7 @@ pub fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
             return false;
         }
         sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(10));
+        pause = pause.saturating_mul(2).min(Duration::from_millis(10));
     }
     true
 }

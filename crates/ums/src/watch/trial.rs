@@ -148,7 +148,8 @@ fn run(how: Mechanism) -> Result<(), String> {
     }
     let noticed = seen.noticed.load(Ordering::SeqCst) > 0;
     let _ = writer.write_all(b"x");
-    while noticed && seen.gated.load(Ordering::SeqCst) == 0 && began.elapsed() < 2 * PATIENCE {
+    let patience = PATIENCE.saturating_mul(2);
+    while noticed && seen.gated.load(Ordering::SeqCst) == 0 && began.elapsed() < patience {
         std::thread::sleep(Duration::from_millis(1));
     }
     let gated = seen.gated.load(Ordering::SeqCst) > 0;

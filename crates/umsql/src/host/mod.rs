@@ -177,6 +177,13 @@ pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     ums::sleep(time).map_err(|_| Interrupted)
 }
 
+/// Returns the moment `span` after this one. A moment that cannot be represented is replaced by one
+/// that does not come either.
+pub(crate) fn after(now: Instant, span: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+    now.checked_add(span).or_else(|| now.checked_add(CENTURY)).unwrap_or(now)
+}
+
 /// Waits for `time`, also in a cancelled request; yields if `time` is zero. For short pauses
 /// between attempts, which would be a busy loop if a cancellation ended them.
 pub(crate) fn pause(time: Duration) {
@@ -185,7 +192,7 @@ pub(crate) fn pause(time: Duration) {
     }
     let wait = ums::sync::Wait::new(WaitReason::SLEEP).uncancellable();
     // Nothing wakes the sleeper, so the wait ends at its deadline.
-    let _ = wait.until(Instant::now() + time).park(drop);
+    let _ = wait.until(after(Instant::now(), time)).park(drop);
 }
 
 /// Waits for `time` because a client asked for it, with the reason `WAITFOR`.

@@ -24,7 +24,7 @@ pub(crate) fn install(
     let mut until = Instant::now();
     connection.busy_handler(Some(move |looks: i32| {
         if looks == 0 {
-            until = Instant::now() + timeout;
+            until = host::after(Instant::now(), timeout);
         }
         guarded(false, || ask_again(&seat, until))
     }))

@@ -278,7 +278,7 @@ impl Locks {
                 table.promise(member, want);
                 return Waited::LookAgain;
             }
-            let slice = Instant::now() + SLICE;
+            let slice = host::after(Instant::now(), SLICE);
             let holder = table.blocker(member, want).flatten();
             let waited =
                 host::park(want.reason(), self, holder, Some(slice.min(until)), |sleeper| {
@@ -403,7 +403,7 @@ impl Table {
     fn promise(&mut self, member: Member, want: Want) {
         self.waiters.retain(|w| w.member != member);
         self.promises.retain(|p| p.member != member);
-        self.promises.push(Promise { member, want, until: Instant::now() + PROMISE });
+        self.promises.push(Promise { member, want, until: host::after(Instant::now(), PROMISE) });
     }
 
     /// Promises free locks to their waiters, in the order of arrival, and returns the waiters to
