@@ -12,6 +12,7 @@
 
 mod source;
 
+mod arithmetic;
 mod arrows;
 mod behaviours;
 mod citations;
@@ -87,7 +88,8 @@ fn tidy() -> ExitCode {
 
 /// Runs every check over the whole repository.
 fn check(repository: &Repository) -> Vec<Finding> {
-    let checks: [fn(&Repository) -> Vec<Finding>; 13] = [
+    let checks: [fn(&Repository) -> Vec<Finding>; 14] = [
+        arithmetic::check,
         arrows::check,
         cycles::check,
         unsafety::check,

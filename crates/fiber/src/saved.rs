@@ -38,6 +38,7 @@ impl Registers {
     #[cfg(target_arch = "x86_64")]
     pub fn of(saved: u64, words: [u64; SAVED_WORDS]) -> Registers {
         let [instruction, other, frame] = words;
+        // Bounded: these words are on the stack, which does not end at the last address.
         Registers { instruction, stack: saved + 24, frame, other }
     }
 
@@ -46,6 +47,7 @@ impl Registers {
     #[cfg(target_arch = "aarch64")]
     pub fn of(saved: u64, words: [u64; SAVED_WORDS]) -> Registers {
         let [other, frame, instruction, _] = words;
+        // Bounded: these words are on the stack, which does not end at the last address.
         Registers { instruction, stack: saved + 32, frame, other }
     }
 }

@@ -94,6 +94,7 @@ pub extern "C" fn CreateSemaphoreA(
         if max <= 0 || initial < 0 || initial > max {
             return Err(ERROR_INVALID_PARAMETER);
         }
+        // Bounded: it is not negative.
         let fd = eventfd(initial as u32, libc::EFD_SEMAPHORE)?;
         let count = AtomicI64::new(initial.into());
         let semaphore = Semaphore { fd, count, max: max.into() };
@@ -128,6 +129,7 @@ pub extern "C" fn ReleaseSemaphore(
         let more = |n: i64| (n + i64::from(count) <= semaphore.max).then(|| n + i64::from(count));
         let before = semaphore.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         let before = before.map_err(|_| ERROR_TOO_MANY_POSTS)?;
+        // Bounded: it is not negative.
         signal(semaphore.fd.as_raw_fd(), count as u64);
         previous.put(before as i32);
         Ok(())

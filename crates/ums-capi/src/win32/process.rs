@@ -24,7 +24,7 @@ pub extern "C" fn GetCurrentProcessId() -> u32 {
 /// Ends the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn ExitProcess(code: u32) -> ! {
-    std::process::exit(code as i32)
+    std::process::exit(code.cast_signed())
 }
 
 /// Stores the processors that the threads of this process may use, and those that the system

@@ -275,7 +275,7 @@ pub extern "C" fn SetThreadPriority(thread: HANDLE, priority: i32) -> BOOL {
     let set = || {
         let nice = match priority {
             -15 => 19,
-            -2..=2 => -5 * priority,
+            -2..=2 => -5 * priority, // Bounded: by the pattern.
             15 => -15,
             _ => return Err(ERROR_INVALID_PARAMETER),
         };

@@ -65,7 +65,7 @@ impl Setup {
         pin(cpus)?;
         let builder = Node::builder()
             .schedulers(cpus as usize)
-            .max_workers(workers as usize * cpus as usize)
+            .max_workers((workers as usize).saturating_mul(cpus as usize))
             .queue_limit(1 << 22)
             .io(self.io)
             .event_ring(self.events)
@@ -95,7 +95,7 @@ pub fn pin(cpus: u64) -> Result<(), Stop> {
 
 /// Pins the calling thread to this processor.
 pub fn pin_to(cpu: usize) -> Result<(), Stop> {
-    pin_to_all(cpu..cpu + 1)
+    pin_to_all(cpu..cpu.saturating_add(1))
 }
 
 fn pin_to_all(cpus: Range<usize>) -> Result<(), Stop> {

@@ -73,7 +73,7 @@ impl File {
     pub fn read_full_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buf.len() {
-            match self.read_at(&mut buf[filled..], offset + filled as u64) {
+            match self.read_at(&mut buf[filled..], offset.saturating_add(filled as u64)) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -140,7 +140,7 @@ impl File {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     buf = &buf[n..];
-                    offset += n as u64;
+                    offset = offset.saturating_add(n as u64);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

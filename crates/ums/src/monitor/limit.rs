@@ -23,7 +23,7 @@ impl ReportLimit {
 
     /// Counts reports that were left out without a call of `ask`.
     pub fn left_out(&mut self, reports: u64) {
-        self.suppressed += reports;
+        self.suppressed = self.suppressed.saturating_add(reports);
     }
 
     /// Asks whether one report may be sent at this time. Returns how many reports were suppressed

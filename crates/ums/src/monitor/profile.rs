@@ -45,7 +45,7 @@ impl Profile {
         let mut all = self.0.lock();
         let known = all.contains_key(stack) || all.len() < STACKS_MAX;
         let sum = all.entry(if known { stack } else { TOO_MANY }.to_owned()).or_default();
-        *sum = (sum.0 + ns, sum.1 + stalls);
+        *sum = (sum.0.saturating_add(ns), sum.1.saturating_add(stalls));
     }
 
     /// Returns the stacks, those with the most time first.

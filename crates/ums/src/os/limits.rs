@@ -85,8 +85,8 @@ pub const TRIM_BEYOND_SOFT_AFTER_NS: u64 = 10_000_000_000;
 pub fn soft_limit_for(cpus: usize) -> usize {
     let auto = match cpus {
         0..=4 => 512,
-        5..=64 => 512 + (cpus - 4) * 16,
-        _ => 512 + (cpus - 4) * 32,
+        5..=64 => cpus.saturating_sub(4).saturating_mul(16).saturating_add(512),
+        _ => cpus.saturating_sub(4).saturating_mul(32).saturating_add(512),
     };
     auto.clamp(128, 32_767)
 }

@@ -20,6 +20,7 @@ pub fn below(sides: usize) -> usize {
         next
     });
     // The high half of the product is evenly spread, without a division.
+    // Bounded: the number has 32 bits, and the sides are things of which there are fewer.
     ((u64::from(number.unwrap_or(0)) * sides as u64) >> 32) as usize
 }
 

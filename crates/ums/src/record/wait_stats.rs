@@ -340,9 +340,9 @@ impl Account {
     pub fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits) {
         let mut sums = self.0.lock();
         sums.requests += 1;
-        sums.queued += queued;
+        sums.queued = sums.queued.saturating_add(queued);
         sums.queued_max = sums.queued_max.max(queued);
-        sums.elapsed += elapsed;
+        sums.elapsed = sums.elapsed.saturating_add(elapsed);
         for new in waits.read() {
             match sums.waits.iter_mut().find(|old| old.reason == new.reason) {
                 Some(old) => {

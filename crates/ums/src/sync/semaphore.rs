@@ -80,6 +80,7 @@ impl Semaphore {
     pub const fn new(permits: usize) -> Semaphore {
         assert!(permits <= Semaphore::MAX, "a semaphore holds at most usize::MAX / 2 permits");
         Semaphore {
+            // Bounded: it is at most `MAX`.
             word: AtomicUsize::new(permits * ONE),
             queue: ShortLock::biased(WaitQueue::new()),
         }

@@ -38,7 +38,7 @@ impl Ahead {
         self.then = match result {
             0 => Then::End,
             _ if result == -libc::ECANCELED => Then::Unknown,
-            ..0 => Then::Failed(-result),
+            ..0 => Then::Failed(result.saturating_neg()),
             _ if bytes.len() < RECEIVE_MAX => Then::Nothing,
             _ => Then::Unknown,
         };

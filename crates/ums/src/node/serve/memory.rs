@@ -117,8 +117,10 @@ impl KeptMemory {
     /// A limit forbids the larger number. The old number stays counted.
     pub fn resize(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
         if bytes > self.bytes {
+            // Bounded: by the comparison.
             self.of.take(bytes - self.bytes)?;
         } else {
+            // Bounded: by the comparison.
             self.of.give_back(self.bytes - bytes);
         }
         self.bytes = bytes;

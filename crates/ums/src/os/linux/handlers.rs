@@ -190,7 +190,7 @@ impl SignalFrame<'_> {
     /// Makes the thread continue at `after`, behind a system call, as if the call had just returned
     /// this result.
     pub fn finish_call(&mut self, after: u64, result: i64) {
-        self.set_register(libc::REG_RIP, after as i64);
+        self.set_register(libc::REG_RIP, after.cast_signed());
         self.set_register(libc::REG_RAX, result);
     }
 

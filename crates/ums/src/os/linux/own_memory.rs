@@ -29,7 +29,8 @@ impl OwnMemory {
         let mut bytes = vec![0; len];
         let mut copied = 0;
         while copied < len {
-            match self.0.read_at(&mut bytes[copied..], (address + copied) as u64) {
+            let at = address.saturating_add(copied);
+            match self.0.read_at(&mut bytes[copied..], at as u64) {
                 Ok(n) if n > 0 => copied += n,
                 _ => break,
             }

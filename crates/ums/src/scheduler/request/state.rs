@@ -174,6 +174,7 @@ impl RequestState {
     /// promoter sees the caller's number: no request is queued as one that is not urgent where no
     /// promoter looks.
     pub fn moves_to(&self, scheduler: usize) {
+        // Bounded: a node has at most 1024 visible schedulers.
         self.thief.store(scheduler as u32 + 1, Ordering::Relaxed);
         atomic::fence(Ordering::SeqCst);
     }

@@ -65,6 +65,7 @@ impl Buffers {
         let mut bytes = Vec::with_capacity(len);
         for at in 0..len.div_ceil(WORD) {
             let word = self.word(start + at).load(Ordering::Relaxed).to_ne_bytes();
+            // Bounded: never more than `len` bytes are copied.
             bytes.extend_from_slice(&word[..WORD.min(len - bytes.len())]);
         }
         bytes

@@ -72,6 +72,7 @@ impl TimerId {
 
     /// Returns the id with this number.
     pub fn from_bits(bits: u64) -> TimerId {
+        // Bounded: the other half is the generation.
         TimerId { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
