@@ -42,6 +42,29 @@ fn what_a_user_can_mend_is_said_in_a_sentence_and_flags_turn_that_and_taking_ove
 }
 
 #[test]
+fn every_extreme_of_a_size_or_a_time_is_refused_or_has_its_literal_meaning() {
+    on_both_kinds("native_extremes.c");
+}
+
+/// Numbers of users only name something; what is given out is no parameter.
+#[test]
+fn every_function_with_a_size_or_a_time_is_called_with_its_extremes() {
+    let header = include_str!("../include/ums.h");
+    let program = include_str!("c/native_extremes.c");
+    let prototypes = header.split(';').filter_map(|text| text.rsplit("*/").next()?.split_once('('));
+    let mut seen = 0;
+    for (before, parameters) in prototypes {
+        let name = before.rsplit([' ', '*', '\n']).next().expect("a word");
+        let is_number = |word: &str| ["size_t", "uint64_t", "socklen_t"].contains(&word);
+        if name.starts_with("ums_") && parameters.split(' ').any(is_number) {
+            seen += 1;
+            assert!(program.contains(&format!("{name}(")), "native_extremes.c never calls {name}");
+        }
+    }
+    assert!(seen > 20, "{seen} prototypes were found");
+}
+
+#[test]
 fn the_header_is_a_header_of_cpp_too() {
     on_both_kinds("native_cpp.cpp");
 }

@@ -29,6 +29,11 @@ fn heap_clocks_interlocked_operations_attributes_and_layouts_are_as_declared() {
 }
 
 #[test]
+fn extreme_sizes_counts_and_times_are_refused_or_have_their_literal_meaning() {
+    run("win_extremes.c", &[]);
+}
+
+#[test]
 fn what_windows_programs_use_beside_scheduling_is_there() {
     run("win_more.c", &[]);
 }
