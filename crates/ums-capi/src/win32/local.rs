@@ -68,11 +68,13 @@ pub extern "C" fn FlsAlloc(callback: FlsCallback) -> u32 {
     given(TLS_OUT_OF_INDEXES, make(callback).ok_or(ERROR_NOT_ENOUGH_MEMORY))
 }
 
-/// Returns the calling thread's value; NULL until it has set one. The last error is set either way.
+/// Returns the calling thread's value; NULL until it has set one. The last error is set either way,
+/// to ERROR_INVALID_PARAMETER for an index that was not made here.
 #[unsafe(no_mangle)]
 pub extern "C" fn TlsGetValue(index: u32) -> *mut c_void {
-    SetLastError(0);
-    if is_made(index) { system::key_get(index) } else { std::ptr::null_mut() }
+    let known = is_made(index);
+    SetLastError(if known { 0 } else { ERROR_INVALID_PARAMETER });
+    if known { system::key_get(index) } else { std::ptr::null_mut() }
 }
 
 /// Sets the calling thread's value.

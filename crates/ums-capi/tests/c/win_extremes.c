@@ -91,18 +91,18 @@ static void waits(void)
 
 static void counts(void)
 {
-    const LONG bad[][2] = { { -1, 1 }, { 0, 0 }, { LONG_MIN, 1 }, { 0, LONG_MIN }, { 2, 1 } };
+    const LONG bad[][2] = { { -1, 1 }, { 0, 0 }, { INT_MIN, 1 }, { 0, INT_MIN }, { 2, 1 } };
     for (size_t i = 0; i < ARRAYSIZE(bad); i++)
         FAILS(ERROR_INVALID_PARAMETER, CreateSemaphoreA(NULL, bad[i][0], bad[i][1], NULL) != NULL);
     LONG before = -1;
-    HANDLE most = CreateSemaphoreA(NULL, LONG_MAX, LONG_MAX, NULL);
+    HANDLE most = CreateSemaphoreA(NULL, INT_MAX, INT_MAX, NULL);
     CHECK(most);
     FAILS(ERROR_TOO_MANY_POSTS, ReleaseSemaphore(most, 1, NULL));
-    FAILS(ERROR_TOO_MANY_POSTS, ReleaseSemaphore(most, LONG_MAX, NULL));
+    FAILS(ERROR_TOO_MANY_POSTS, ReleaseSemaphore(most, INT_MAX, NULL));
     FAILS(ERROR_INVALID_PARAMETER, ReleaseSemaphore(most, 0, NULL));
-    FAILS(ERROR_INVALID_PARAMETER, ReleaseSemaphore(most, LONG_MIN, NULL));
+    FAILS(ERROR_INVALID_PARAMETER, ReleaseSemaphore(most, INT_MIN, NULL));
     CHECK(WaitForSingleObject(most, 0) == WAIT_OBJECT_0);
-    CHECK(ReleaseSemaphore(most, 1, &before) && before == LONG_MAX - 1);
+    CHECK(ReleaseSemaphore(most, 1, &before) && before == INT_MAX - 1);
     CHECK(CloseHandle(most));
     SIZE_T size = 0;
     FAILS(ERROR_INVALID_PARAMETER, InitializeProcThreadAttributeList(NULL, MAXDWORD, 0, &size));
