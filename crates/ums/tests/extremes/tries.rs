@@ -159,7 +159,7 @@ pub fn released<T: Sync, L: Copy + Debug>(
     }
 }
 
-/// A panic that a test expects is not printed.
+/// Keeps panics that a test expects from being printed.
 pub fn be_quiet() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

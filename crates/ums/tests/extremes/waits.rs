@@ -375,7 +375,7 @@ fn one<L: Copy + std::fmt::Debug>(limits: Limits<L>, wait: impl Fn(&One, L) -> b
         let (send, receive) = oneshot();
         (Lock::new(Some(send)), receive)
     };
-    // Sent from another thread than the one that holds the short lock of the wait.
+    // The lock is not held while the value is sent.
     woken(limits, make, wait, |(send, _)| {
         let send = send.lock().take();
         send.into_iter().for_each(|send| send.send(1).unwrap());
