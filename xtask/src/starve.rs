@@ -49,7 +49,11 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     println!("{} tests depend on time; each runs {times} times", tests.len());
     std::thread::scope(|scope| {
         for _ in 0..processors {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         let runners: Vec<_> = (0..AT_ONCE * processors)
             .map(|_| scope.spawn(|| run_some(&tests, total, &next, &failed)))
