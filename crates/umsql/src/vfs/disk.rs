@@ -301,6 +301,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_on_the_computers_disk_has_as_many_names_as_it_was_given_and_not_lost() {
+        let folder = std::env::temp_dir().join(format!("ums-links-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [path, other] = ["a", "b"].map(|name| folder.join(name));
+        let disk: Arc<dyn Disk> = Arc::new(SystemDisk { direct: false });
+        let how = How { create: true, ..How::default() };
+        let file = Opened::open(&disk, &path, how).unwrap();
+        std::fs::hard_link(&path, &other).unwrap();
+        assert_eq!(file.file.links().unwrap(), 2);
+        disk.delete(&path).unwrap();
+        assert_eq!(file.file.links().unwrap(), 1);
+        disk.delete(&other).unwrap();
+        assert_eq!(file.file.links().unwrap(), 0, "it is deleted, although it is open");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn a_page_is_read_from_the_disk_once_and_again_when_it_was_written_or_cut() {
         let file = opened(&LossyDisk::default());
         let read = || {

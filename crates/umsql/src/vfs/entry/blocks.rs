@@ -208,6 +208,21 @@ mod tests {
         present.iter().all(|page| page & 1 == 1)
     }
 
+    /// In memory that is surely new: what the allocator gives may have been used before.
+    #[test]
+    fn the_smallest_large_block_gets_its_pages_too() {
+        let (flags, size) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, LARGE);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: Own Memory: a new mapping, which only this test uses.
+        unsafe {
+            let block = libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0);
+            assert_ne!(block, libc::MAP_FAILED);
+            populate(block, 0, size);
+            assert!(has_pages(block, size));
+            assert_eq!(libc::munmap(block, size), 0);
+        }
+    }
+
     #[test]
     fn a_large_block_has_its_pages_when_sqlite_gets_it() {
         // SAFETY: C Caller: the calls are those that SQLite would make.

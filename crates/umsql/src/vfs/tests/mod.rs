@@ -15,6 +15,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ffi};
 use ums::Node;
 
+use super::disk::Disk;
 use super::lossy::Dice;
 use super::testing::{Faults, LossyDisk, lossy};
 use super::{Seat, Vfs};
@@ -338,4 +339,28 @@ fn a_page_goes_to_the_log_in_one_write_with_its_header() {
     let (other, _) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
     assert_eq!(rows(&other, "SELECT count(*) FROM t"), [[Value::Integer(601)]]);
     assert_eq!(integrity(&other), "ok");
+}
+
+#[test]
+fn without_power_safe_overwrite_no_synced_commit_shares_its_last_sector_with_an_earlier_one() {
+    let disk = LossyDisk::default();
+    let (connection, _) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
+    let mut is_safe = 0;
+    // SAFETY: Plain Call: the argument of this opcode is a number, a local of this function.
+    let done = unsafe {
+        let opcode = ffi::SQLITE_FCNTL_POWERSAFE_OVERWRITE;
+        let argument = (&raw mut is_safe).cast();
+        ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), opcode, argument)
+    };
+    assert_eq!(done, ffi::SQLITE_OK);
+    // With pages so small, the page of a commit fills an eighth of a sector.
+    connection.execute_batch("PRAGMA page_size=512; PRAGMA journal_mode=WAL").unwrap();
+    connection.execute_batch("PRAGMA synchronous=FULL; CREATE TABLE t(x)").unwrap();
+    let sector = || disk.size_of(Path::new("/db-wal")).unwrap().unwrap() / 4096;
+    for _ in 0..5 {
+        let before = sector();
+        connection.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+        assert!(sector() > before, "the rest of the sector is filled");
+    }
+    assert_eq!(integrity(&connection), "ok");
 }
