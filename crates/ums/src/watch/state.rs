@@ -85,6 +85,13 @@ impl Waits {
         (self.call == Some(libc::SYS_futex)).then_some(self.args[0])
     }
 
+    /// Returns a number for what the thread waits in, which is never 0. `progress` is a number that
+    /// grows with what the thread does. Two looks get the same number only if they saw the same
+    /// block, as far as can be determined.
+    pub fn number(&self, progress: u64) -> u64 {
+        progress << 16 | self.pc & 0xffff | 1
+    }
+
     /// Returns the call that the thread waits in, if any.
     pub fn seen(&self) -> Option<BlockedCall> {
         let of = fingerprint(self.sp, self.args);
@@ -234,6 +241,18 @@ mod tests {
             parse(b"-1 0x7ffd10 0x55aa\n"),
             Some(Waits { call: None, args: [0; 6], pc: 0x55aa, sp: 0x7ffd10 })
         );
+    }
+
+    #[test]
+    fn a_block_elsewhere_or_after_some_progress_has_another_number() {
+        let at = |pc| Waits { call: None, args: [0; 6], pc, sp: 0 };
+        let block = at(0x7fff_f7d1_2340);
+        let number = block.number(5);
+        assert_eq!(block.number(5), number);
+        assert_ne!(at(block.pc + 16).number(5), number, "elsewhere");
+        // The upper bits of an address must not hide those of the progress.
+        assert!((6..1000).all(|progress| block.number(progress) != number));
+        assert_ne!(at(0).number(0), 0, "0 stands for no block");
     }
 
     #[test]

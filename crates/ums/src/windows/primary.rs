@@ -280,10 +280,9 @@ impl Primary {
         news
     }
 
-    /// Returns a number for a block. Two looks get the same number only if they saw the same block,
-    /// as far as can be determined.
+    /// Returns the number of a block that was seen at the present decision.
     fn number_of(&self, waits: watch::Waits) -> u64 {
-        self.decisions.load(Ordering::Relaxed) << 16 | waits.pc & 0xffff | 1
+        waits.number(self.decisions.load(Ordering::Relaxed))
     }
 
     fn suspects_hosted(&self) -> u64 {
@@ -346,7 +345,11 @@ static LEASES: Lock<Vec<usize>> = Lock::new(Vec::new());
 impl CpuLease {
     /// Takes the allowed processor that the fewest schedulers use.
     fn take() -> CpuLease {
-        let allowed = Cpus::read().allowed;
+        CpuLease::one_of(&Cpus::read().allowed)
+    }
+
+    /// Takes that of these processors that the fewest schedulers use.
+    fn one_of(allowed: &[usize]) -> CpuLease {
         let mut leases = LEASES.lock();
         let used = |cpu: &usize| leases.iter().filter(|other| *other == cpu).count();
         let cpu = allowed.iter().copied().min_by_key(used).unwrap_or(0);
@@ -361,5 +364,23 @@ impl Drop for CpuLease {
         if let Some(at) = leases.iter().position(|cpu| *cpu == self.0) {
             leases.swap_remove(at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No other test takes these processors, because no computer has them.
+    #[test]
+    fn a_scheduler_takes_the_processor_that_the_fewest_use_and_gives_it_back() {
+        let all = [usize::MAX - 1, usize::MAX];
+        let (first, second) = (CpuLease::one_of(&all), CpuLease::one_of(&all));
+        assert_eq!([first.0, second.0], all);
+        drop(second);
+        let again = CpuLease::one_of(&all);
+        assert_eq!(again.0, all[1], "it was given back");
+        drop(first);
+        assert_eq!(CpuLease::one_of(&all).0, all[0]);
     }
 }

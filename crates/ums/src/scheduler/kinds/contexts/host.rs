@@ -75,16 +75,11 @@ impl Scheduler {
         (seen && self.may_run_workers() && !library).then_some(waits)
     }
 
-    /// Returns a number that, as far as can be determined, is the same only for the same block.
-    fn number_of(&self, waits: Waits) -> u64 {
-        self.progress() << 16 | waits.pc & 0xffff | 1
-    }
-
     /// Looks at the host, and interrupts it if it is blocked. Returns true if something has
     /// changed.
     fn look_at_host(&self) -> bool {
         let Some(waits) = self.blocks_hosted() else { return false };
-        let now = self.number_of(waits);
+        let now = waits.number(self.progress());
         let news = self.hosting.poked.swap(now, Ordering::Relaxed) != now;
         if !self.hosting.pokes.is_worth_one_more(news) {
             return news;
@@ -140,6 +135,6 @@ impl PlaceOwner for DetectingHost {
 
     fn suspects_hosted(&self) -> u64 {
         let Some(scheduler) = self.0.upgrade() else { return 0 };
-        scheduler.blocks_hosted().map_or(0, |waits| scheduler.number_of(waits))
+        scheduler.blocks_hosted().map_or(0, |waits| waits.number(scheduler.progress()))
     }
 }
