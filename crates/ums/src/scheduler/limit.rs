@@ -160,3 +160,41 @@ impl Scheduler {
         );
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::Node;
+    use crate::scheduler::here;
+    use crate::sync::Event;
+
+    #[test]
+    fn a_scheduler_does_not_stand_still_while_a_worker_is_ready() {
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        let gate = Arc::new(Event::manual(false));
+        let waits = gate.clone();
+        let waiter = node.spawn_on(0, move || waits.wait().unwrap()).unwrap();
+        let (tell, told) = channel();
+        // It runs in a turn, so no worker runs.
+        let routine = Box::new(move |_| {
+            let here = here().expect("a turn is a scheduler's");
+            let now = clock::now();
+            let left = |at| here.with(|core| here.standstill_in(core, at, STANDSTILL_NS));
+            let begins = left(now);
+            let lasted = left(now + STANDSTILL_NS);
+            gate.set();
+            let is_ready = left(now + STANDSTILL_NS);
+            tell.send([begins, lasted, is_ready]).unwrap();
+        });
+        let sets = move || {
+            let here = here().expect("it runs on a worker");
+            here.with(|core| core.call_at(clock::now(), routine));
+        };
+        node.spawn_on(0, sets).unwrap().join().unwrap();
+        assert_eq!(told.recv().unwrap(), [STANDSTILL_NS, 0, STANDSTILL_NS]);
+        waiter.join().unwrap();
+    }
+}

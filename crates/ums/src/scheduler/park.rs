@@ -313,3 +313,28 @@ impl Core {
         self.end_turn(scheduler, at, 0);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use crate::Node;
+    use crate::scheduler::here;
+
+    /// Each task gets a new worker, because all others wait. It is started by the quick path.
+    fn nest(depth: u64) {
+        let here = here().expect("a task runs on a worker");
+        let shown = here.counters.workers.load(Ordering::Relaxed);
+        assert_eq!(shown, here.with(|core| core.workers.count() as u64), "at depth {depth}");
+        drop(here);
+        if depth > 0 {
+            crate::spawn(move || nest(depth - 1)).join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_new_worker_is_counted_for_views_before_its_first_request_begins() {
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        node.run(|| nest(10));
+    }
+}

@@ -98,3 +98,18 @@ fn a_join_that_fails_at_once_leaves_its_task_in_the_queue() {
         assert_eq!(parent.join().unwrap(), 7);
     });
 }
+
+#[test]
+fn a_task_that_its_scheduler_will_start_at_once_is_in_no_lane_until_the_wait_is_given_up() {
+    let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+    node.run(|| {
+        let task = spawn(|| 7);
+        let here = here().expect("it runs on a worker");
+        assert!(task.promote(Some(&here)), "it is taken out of the own lane");
+        assert_eq!((here.queue.urgent(), here.queue.len()), (0, 0));
+        here.await_no_more();
+        assert_eq!((here.queue.urgent(), here.queue.len()), (1, 1));
+        drop(here);
+        assert_eq!(task.join().unwrap(), 7);
+    });
+}

@@ -1,7 +1,9 @@
 //! Tests of waits, tickets and the waiters of threads.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::*;
 use crate::record::reason::WaitReason;
@@ -80,4 +82,44 @@ fn cancelling_ends_a_cancellable_wait_only_b59() {
     me.cancel().unwrap().set_event();
     assert_eq!(cancellable.park_thread(crate::os::clock::NEVER), Outcome::Cancelled);
     me.cancelled.store(false, Ordering::Relaxed);
+}
+
+/// A resource that nobody holds.
+struct Unowned;
+
+impl Owned for Unowned {
+    fn owners(&self, _waiter: Ticket, _tell: &mut dyn FnMut(Owner)) {}
+}
+
+#[test]
+fn what_a_waiter_borrows_stays_as_long_as_it_is_asked() {
+    let asked = &thread_waiter().record.view.asked;
+    std::thread::scope(|scope| {
+        thread_waiter().in_wait_for(&Unowned, AsVictim::Never, || {
+            // As a looker does that has found the wait not ended.
+            asked.store(true, Ordering::SeqCst);
+            scope.spawn(|| {
+                // The waiter would return meanwhile, if it did not wait for the looker.
+                std::thread::sleep(Duration::from_millis(50));
+                asked.store(false, Ordering::SeqCst);
+            });
+        });
+        assert!(!asked.load(Ordering::SeqCst), "it returned while it was asked");
+    });
+}
+
+/// What holds values stays with the waiter for ever.
+#[test]
+fn a_waiter_that_never_had_a_value_keeps_no_memory_for_values() {
+    let value = Values::default().with(1, Arc::new(1));
+    thread_waiter().within(value, || assert!(are_used()));
+    let mut taken = vec![Waiter::take(None, 0)];
+    // A waiter may have been used before.
+    while taken.last().is_some_and(|last| last.scoped.load().is_some()) {
+        taken.push(Waiter::take(None, 0));
+    }
+    let new = taken[taken.len() - 1];
+    seeing_none(|| new, || assert!(new.values().is_empty()));
+    assert!(new.scoped.load().is_none());
+    taken.into_iter().for_each(Waiter::give_back);
 }

@@ -117,6 +117,22 @@ fn read_on(file: Arc<File>, left: usize, got: Got<usize>) {
 }
 
 #[test]
+fn a_yield_runs_the_routine_that_a_chain_of_requests_has_put_off() {
+    on_back_ends(
+        |io| io == IoChoice::Sync,
+        |node, _| {
+            node.run(|| {
+                let got = Got::default();
+                read_on(file_of(b"hello"), 20, got.clone());
+                assert!(got.all().is_empty(), "not so many routines run inside one another");
+                ums::yield_now();
+                assert_eq!(got.all(), [(0, 4)]);
+            });
+        },
+    );
+}
+
+#[test]
 fn a_long_chain_of_requests_that_complete_at_once_does_not_use_up_the_stack_u66() {
     on_back_ends(
         |_| true,

@@ -191,3 +191,25 @@ fn workers_that_are_signalled_again_and_again_are_all_served_evenly_b9() {
         assert!(least * 100 >= most * 95, "the shares differ: {served:?}");
     });
 }
+
+/// On fibers, because a switch between threads takes several steps of the world.
+#[test]
+fn a_quick_join_counts_as_a_part_of_a_choice_beside_an_older_request() {
+    const JOINS: u64 = 200;
+    let name = "a_quick_join_counts_as_a_part_of_a_choice_beside_an_older_request";
+    let command = format!("cargo test -p ums --features sim --test sim {name}");
+    ums::sim::check(&Check { seeds: 0..6, faults: Faults::default(), command }, || {
+        let builder = Node::builder().schedulers(1).max_workers(40).take_over_blocked(false);
+        let node = super::mixed::of_some_kind(builder, 0).build().unwrap();
+        node.run(|| {
+            let old = ums::spawn(|| ());
+            (0..JOINS).for_each(|_| ums::spawn(|| ()).join().unwrap());
+            assert!(!old.is_finished(), "the joins go first");
+            old.join().unwrap();
+        });
+        // Each join makes two choices: its task begins, and the joiner goes on.
+        let most = ums::testing::scheduler(&node, 0).counters.passed_over_max;
+        assert!(most < JOINS, "{JOINS} joins count as {most} choices");
+        super::end(node);
+    });
+}

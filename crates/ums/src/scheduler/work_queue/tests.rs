@@ -339,6 +339,33 @@ fn a_request_that_stays_at_the_front_keeps_no_empty_places_behind_it_g2() {
 }
 
 #[test]
+fn a_lane_is_moved_together_only_when_it_would_keep_too_many_empty_places() {
+    let queue = WorkQueue::new(10);
+    assert!(queue.push(request(1, false), Caller::Request).is_ok());
+    let one_more_leaves = || {
+        let (new, leaves) = known(2);
+        assert!(queue.push(new, Caller::Request).is_ok());
+        assert!(queue.remove(leaves.state()).is_some());
+        queue.lock().fresh.places.len()
+    };
+    // One empty place for the request that stays, and those that a lane may keep.
+    for empty in 1..=1 + PLACES_KEPT {
+        assert_eq!(one_more_leaves(), 1 + empty);
+    }
+    assert_eq!(one_more_leaves(), 1);
+}
+
+#[test]
+fn a_join_of_the_oldest_request_begins_the_next_search_behind_it() {
+    let queue = WorkQueue::new(3000);
+    let all: Vec<_> = (0..100).map(|step| queue_at(&queue, step, false, true).0).collect();
+    for (taken, request) in (1..).zip(&all) {
+        assert!(queue.take_own(request.state()).is_some());
+        assert_eq!(queue.own.begins_at(), taken, "the search passes no free slot");
+    }
+}
+
+#[test]
 fn an_old_request_does_not_close_the_own_lane_to_younger_ones() {
     let queue = WorkQueue::new(10);
     let (old, _) = queue_at(&queue, 0, false, true);

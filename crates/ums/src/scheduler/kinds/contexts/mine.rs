@@ -44,3 +44,16 @@ pub(super) fn is_whole_here() -> bool {
         mine.waiter.record.view.stack().is_none_or(StackRange::is_here) && is_whole(mine.waiter)
     })
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_not_got_its_own_context_yet_is_not_whole() {
+        let waiter = Waiter::take(None, 0);
+        waiter.record.become_thread();
+        assert!(!is_whole(waiter));
+        waiter.give_back();
+    }
+}
