@@ -89,6 +89,7 @@ impl Waits {
     /// grows with what the thread does. Two looks get the same number only if they saw the same
     /// block, as far as can be determined.
     pub fn number(&self, progress: u64) -> u64 {
+        // Bounded: the upper bits may be lost; two looks are close to each other.
         progress << 16 | self.pc & 0xffff | 1
     }
 
