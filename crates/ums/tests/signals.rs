@@ -26,6 +26,7 @@ use common::seccomp::{has_survived, survived};
 use common::*;
 use signals::*;
 use ums::sync::channel::bounded;
+use ums::windows::CompletionList;
 use ums::{Node, WorkerKind};
 
 /// Runs `body` in a child process with each kind of worker, and checks that it returns there.
@@ -460,4 +461,40 @@ fn handlers_find_the_workers_thread_locals_while_credentials_change() {
         }
         assert_eq!(FOREIGN.load(SeqCst), 0, "of {} signals", HANDLED.load(SeqCst));
     });
+}
+
+#[test]
+fn a_wait_for_the_event_of_a_completion_list_goes_on_after_a_signal() {
+    const ME: &str = "a_wait_for_the_event_of_a_completion_list_goes_on_after_a_signal";
+    if let Some(errand) = child_errand() {
+        let _watch = Watchdog::start(errand);
+        handle(libc::SIGUSR1, works, 0, &[]);
+        let list = CompletionList::new().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let list = &list;
+            let waiter = scope.spawn(move || {
+                tell.send(thread_number()).unwrap();
+                [None, Some(Duration::MAX)].map(|timeout| list.event().wait(timeout))
+            });
+            let thread = told.recv().unwrap();
+            for _ in 0..2 {
+                for _ in 0..10 {
+                    eventually("it waits", || {
+                        about_thread(thread, "status").contains("S (sleeping)")
+                    });
+                    let before = HANDLED.load(SeqCst);
+                    send_to(thread.cast_signed(), libc::SIGUSR1);
+                    eventually("it is handled", || HANDLED.load(SeqCst) > before);
+                }
+                // Signals the event, as a worker does that comes onto the list.
+                rustix::io::write(list.event(), &1u64.to_ne_bytes()).unwrap();
+            }
+            assert_eq!(waiter.join().unwrap(), [true, true]);
+        });
+        assert!(!list.event().wait(Some(Duration::from_millis(1))), "it was reset");
+        survived();
+    }
+    let output = run_child(ME, "any kind");
+    assert!(has_survived(&output), "{output:?}");
 }

@@ -169,17 +169,26 @@ impl<T: Linked> List<T> {
         }
     }
 
-    /// Waits for the event and resets it. Returns false if the time has passed first.
+    /// Waits for the event and resets it. Returns false if the time has passed first. A signal that
+    /// interrupts the wait does not end it, nor does another waiter that resets the event first.
     pub(super) fn wait(&self, timeout_ns: Option<u64>) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let timeout = timeout_ns.map(|ns| Timespec {
-            tv_sec: (ns / 1_000_000_000) as i64,
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
-        let mut ready = [PollFd::new(&self.event, PollFlags::IN)];
-        // An interrupted wait counts as a spurious wake-up; the caller checks the list again.
-        let woken = poll(&mut ready, timeout.as_ref()).is_ok_and(|n| n > 0);
-        woken && self.reset()
+        let deadline = timeout_ns.map(|ns| clock::now().saturating_add(ns));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_sub(clock::now()));
+            let timeout = left.map(|ns| Timespec {
+                tv_sec: (ns / 1_000_000_000) as i64,
+                tv_nsec: (ns % 1_000_000_000) as i64,
+            });
+            let mut ready = [PollFd::new(&self.event, PollFlags::IN)];
+            let woken = poll(&mut ready, timeout.as_ref()).is_ok_and(|n| n > 0);
+            if woken && self.reset() {
+                return true;
+            }
+            if left == Some(0) {
+                return false;
+            }
+        }
     }
 
     /// Resets the event. Returns true if it was signalled.
