@@ -136,7 +136,7 @@ fn an_idle_user_holds_no_worker_u31() {
         assert_eq!(made, idle, "a worker is busy with an idle user");
         // Usually one on each scheduler. On a busy computer a request may come before the worker of
         // the one before is idle.
-        assert!(made <= 100, "{made} workers for users that came one after the other");
+        assert!(made <= 10 * n, "{made} workers for users that came one after the other");
         assert_eq!(node.snapshot().schedulers.iter().map(|s| s.users).sum::<usize>(), 1000);
     });
 }
