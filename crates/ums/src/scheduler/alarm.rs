@@ -101,10 +101,9 @@ pub(crate) fn notes() -> Vec<Note> {
     std::mem::take(&mut *NOTES.lock())
 }
 
-/// If there are [`NOTES_MAX`] notes of this kind from this scheduler, counts the event in the last
-/// of them and returns true.
-fn is_one_too_many(what: Noticed, at: &Scheduler) -> bool {
-    let mut notes = NOTES.lock();
+/// If [`NOTES_MAX`] of these notes are of this kind and from this scheduler, counts the event in
+/// the last of them and returns true.
+fn is_one_too_many(notes: &mut [Note], what: Noticed, at: &Scheduler) -> bool {
     let alike = notes.iter_mut().filter(|note| note.what == what && std::ptr::eq(&*note.at, at));
     let last = alike.skip(NOTES_MAX - 1).last();
     last.map(|note| note.more += 1).is_some()
@@ -117,7 +116,7 @@ pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
     let from = LISTENS_FROM.load(Ordering::Acquire);
     let unheard = from == NO_WORKER || (what == Noticed::SlowSubmission && took_ns < from);
     let Some(scheduler) = here().filter(|_| !unheard) else { return };
-    if is_one_too_many(what, &scheduler) {
+    if is_one_too_many(&mut NOTES.lock(), what, &scheduler) {
         return;
     }
     let waiter = scheduler.current_waiter();
@@ -135,4 +134,38 @@ pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
     };
     NOTES.lock().push(note);
     ring();
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Node;
+
+    #[test]
+    fn events_for_which_there_is_no_note_are_counted_in_the_last_note_of_their_kind() {
+        let node = Node::builder().schedulers(1).build().unwrap();
+        let at = node.run(|| here().expect("it runs on a worker").arc());
+        let note = |what| Note {
+            what,
+            at: at.clone(),
+            worker: 0,
+            request: 0,
+            user: 0,
+            took_ns: 0,
+            fd: -1,
+            more: 0,
+            addresses: Vec::new(),
+        };
+        let mut notes = vec![note(Noticed::SlowSubmission)];
+        for _ in 0..NOTES_MAX {
+            assert!(!is_one_too_many(&mut notes, Noticed::SlowIo, &at), "there is room for it");
+            notes.push(note(Noticed::SlowIo));
+        }
+        for _ in 0..3 {
+            assert!(is_one_too_many(&mut notes, Noticed::SlowIo, &at));
+        }
+        assert!(!is_one_too_many(&mut notes, Noticed::SlowSubmission, &at));
+        let counted: Vec<_> = notes.iter().map(|note| note.more).collect();
+        assert_eq!(counted, [0, 0, 0, 0, 0, 0, 0, 0, 3]);
+    }
 }

@@ -315,3 +315,73 @@ impl Core {
         (self.workers.idle.len as usize).saturating_sub(beyond)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use crate::os::clock;
+    use crate::scheduler::here;
+    use crate::sync::Event;
+    use crate::{Node, spawn, yield_now};
+
+    fn node(workers: usize) -> Node {
+        let builder = Node::builder().schedulers(1).max_workers(workers);
+        builder.take_over_blocked(false).build().unwrap()
+    }
+
+    fn passed_over_here() -> u64 {
+        here().expect("it runs on a worker").counters.passed_over_max.load(Ordering::Relaxed)
+    }
+
+    /// Ends a worker's wait beside a request that is queued before or after that. Returns how many
+    /// choices have left something older behind.
+    fn passed_over_beside_a_signal(queued_first: bool, workers: usize) -> u64 {
+        node(workers).run(move || {
+            let gate = Arc::new(Event::manual(false));
+            let waits = gate.clone();
+            let waiter = spawn(move || waits.wait().unwrap());
+            // It begins to wait.
+            yield_now();
+            if !queued_first {
+                gate.set();
+            }
+            let queued = spawn(|| ());
+            gate.set();
+            yield_now();
+            assert!(waiter.is_finished() && queued.is_finished());
+            passed_over_here()
+        })
+    }
+
+    #[test]
+    fn a_worker_whose_wait_has_ended_passes_over_an_older_request_that_could_start() {
+        assert_eq!(passed_over_beside_a_signal(true, 40), 1);
+        assert_eq!(passed_over_beside_a_signal(false, 40), 0, "the request is younger");
+        assert_eq!(passed_over_beside_a_signal(true, 2), 0, "there is no worker for the request");
+    }
+
+    #[test]
+    fn a_join_beside_which_nothing_is_ready_passes_over_nothing() {
+        let passed = node(40).run(|| {
+            (0..100).for_each(|_| spawn(|| ()).join().unwrap());
+            passed_over_here()
+        });
+        assert_eq!(passed, 0);
+    }
+
+    #[test]
+    fn no_worker_is_created_in_the_pause_after_a_failed_creation() {
+        node(40).run(|| {
+            let pause = |until| here().unwrap().with(|core| core.create_again = until);
+            pause(clock::NEVER);
+            let queued = spawn(|| ());
+            yield_now();
+            assert!(!queued.is_finished(), "there is no idle worker");
+            pause(clock::now());
+            yield_now();
+            assert!(queued.is_finished());
+        });
+    }
+}

@@ -125,10 +125,11 @@ impl Spin {
         self.governor.earn(since(self.earned));
         self.earned = now;
         let span = self.governor.span();
-        if span > 0 && since(self.peer_ran) > SPIN_PEER_RAN_NS {
+        let is_recent = |then: u64| since(then) <= SPIN_PEER_RAN_NS;
+        if span > 0 && !is_recent(self.peer_ran) {
             self.peer_ran = peer_ran(&mut self.next_peer);
         }
-        if since(self.peer_ran) > SPIN_PEER_RAN_NS { 0 } else { span }
+        if is_recent(self.peer_ran) { span } else { 0 }
     }
 
     /// Called when another thread has had the processor in the middle of a poll. It needs the
@@ -212,6 +213,30 @@ mod tests {
         assert!(unasked > 0);
         (spin.left, spin.sent) = (spin.began, true);
         assert_eq!(spin.span(ms(4), 5, |_| 0), 0);
+    }
+
+    #[test]
+    fn a_peer_that_ran_exactly_a_millisecond_ago_counts_and_one_a_tick_before_does_not_b57() {
+        // From then on the rate of the ticks does not change.
+        while clock::known_rate().is_none() {
+            clock::rate();
+        }
+        // The most ticks that are no more than the millisecond.
+        let (mut most, mut more) = (0, 1 << 40);
+        while more - most > 1 {
+            let ticks = most + (more - most) / 2;
+            let fits = clock::ticks_to_ns_quickly(ticks) <= SPIN_PEER_RAN_NS;
+            *if fits { &mut most } else { &mut more } = ticks;
+        }
+        // A tick takes a nanosecond at most.
+        assert_eq!(clock::ticks_to_ns_quickly(most), SPIN_PEER_RAN_NS);
+        let span = |ago| {
+            let mut spin = Spin { governor: rich(), ..Spin::new() };
+            spin.governor.learn(0, true);
+            let now = 1 << 50;
+            spin.span(now, 0, |_| now - ago)
+        };
+        assert_eq!([span(most), span(more)], [2 * SPIN_LEAST_NS, 0]);
     }
 
     #[test]

@@ -202,6 +202,7 @@ impl fmt::Debug for Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::Select;
     use crate::sync::testing::{Dice, LONG, SHORT, until};
     use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
@@ -245,6 +246,20 @@ mod tests {
         event.set();
         assert_eq!(event.wait_until(Instant::now()), Ok(()));
         assert_eq!(event.wait_until(Instant::now()), Err(WaitError::TimedOut));
+    }
+
+    /// An auto event is unset again, so a select that lost what it was granted would wait on.
+    #[test]
+    fn a_select_that_waits_for_an_event_goes_on_when_it_is_set() {
+        for event in [Event::auto(false), Event::manual(false)] {
+            std::thread::scope(|s| {
+                let picker = s.spawn(|| Select::new().on(&event, |()| 7).wait_for(LONG));
+                until(|| event.waiting() == 1);
+                event.set();
+                assert_eq!(picker.join().unwrap(), Ok(7));
+            });
+            assert_eq!((event.is_set(), event.waiting()), (!event.resets_itself, 0));
+        }
     }
 
     #[test]

@@ -194,10 +194,8 @@ impl Semaphore {
         operation("semaphore: has too few");
         let caller = Operation::begin();
         let me = current::waiting_on(caller.scheduler());
-        let take_or_announce = |word| match word {
-            free if has_free(free, n) => free - n * ONE,
-            _ => word | WAITERS,
-        };
+        let take_or_announce =
+            |word| if has_free(word, n) { word - n * ONE } else { word | WAITERS };
         let step = |word| Some(take_or_announce(word));
         let begun = caller.locked(&self.queue, |queue| {
             let before = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, step);
@@ -422,6 +420,17 @@ mod tests {
         });
         assert_eq!(s.available(), 1);
         assert!(s.try_acquire().is_some(), "there are no waiters any more");
+    }
+
+    #[test]
+    fn permits_that_come_before_the_caller_has_queued_are_taken_at_once() {
+        let s = Semaphore::new(0);
+        assert!(!s.take(2));
+        s.add_permits(3);
+        // The rest of an acquisition that has found too few.
+        assert_eq!(s.acquire_slow(2, Patience::Until(Instant::now())), Ok(()));
+        assert_eq!(s.available(), 1);
+        assert!(s.try_acquire().is_some(), "there are no waiters");
     }
 
     #[test]

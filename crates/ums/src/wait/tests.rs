@@ -92,6 +92,21 @@ impl Owned for Unowned {
 }
 
 #[test]
+fn a_wait_can_be_asked_only_if_it_is_for_something_with_owners_and_has_not_ended() {
+    let me = thread_waiter();
+    let unowned = me.begin(What::new(WaitReason::EVENT));
+    assert!(me.askable_wait().is_none(), "an event has no owner");
+    assert!(unowned.abandon());
+    me.in_wait_for(&Unowned, AsVictim::Never, || {
+        assert!(me.askable_wait().is_none(), "the wait has not begun");
+        let owned = me.begin(What::new(WaitReason::MUTEX));
+        assert!(me.askable_wait().is_some_and(|asked| asked == owned));
+        assert!(owned.abandon());
+        assert!(me.askable_wait().is_none(), "the wait has ended");
+    });
+}
+
+#[test]
 fn what_a_waiter_borrows_stays_as_long_as_it_is_asked() {
     let asked = &thread_waiter().record.view.asked;
     std::thread::scope(|scope| {

@@ -2,6 +2,8 @@
 //! sleeps, whichever scheduler was woken for the request and whatever other work that scheduler
 //! has. No stolen request is lost when the node ends.
 
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -55,6 +57,47 @@ fn a_request_is_taken_although_the_scheduler_woken_for_it_has_a_worker_of_its_ow
         });
         sender.unwrap().join().unwrap();
         waiter.unwrap().join().unwrap();
+        end(node);
+    });
+}
+
+/// The turn that runs the routine chooses one of the requests itself, and wakes a peer for the
+/// other.
+#[test]
+fn of_two_requests_that_a_completion_routine_queues_an_idle_scheduler_takes_one_b5() {
+    let name = "of_two_requests_that_a_completion_routine_queues_an_idle_scheduler_takes_one_b5";
+    check(name, STALLS, || {
+        let node = three();
+        let (tell, told) = std::sync::mpsc::channel();
+        let asker = node.spawn_on(0, move || {
+            let (here, there) = UnixStream::pair().unwrap();
+            let fd = there.as_raw_fd();
+            ums::testing::when_readable(fd, move |_| {
+                // The descriptor stays open until its routine runs.
+                drop(there);
+                let begun = Arc::new([false, false].map(AtomicBool::new));
+                for me in 0..2 {
+                    let begun = begun.clone();
+                    let task = ums::spawn(move || {
+                        begun[me].store(true, Ordering::Relaxed);
+                        busy_until(&begun[1 - me], "a request");
+                    });
+                    tell.send(task).unwrap();
+                }
+            });
+            // The peers go to sleep meanwhile.
+            ums::sleep(Duration::from_micros(500 + below(500))).unwrap();
+            drop(here);
+        });
+        asker.unwrap().join().unwrap();
+        let next = || {
+            thread_sleep(Duration::from_millis(1));
+            told.try_recv().ok()
+        };
+        for _ in 0..2 {
+            let task = (0..1000).find_map(|_| next()).expect("the routine queues two requests");
+            task.join().unwrap();
+        }
         end(node);
     });
 }

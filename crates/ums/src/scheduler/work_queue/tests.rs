@@ -286,6 +286,16 @@ fn a_full_queue_says_how_full_it_is_g2_b19() {
 }
 
 #[test]
+fn another_scheduler_takes_urgent_requests_first_however_young_they_are() {
+    let queue = WorkQueue::new(10);
+    for (step, urgent) in [(1, false), (2, false), (3, true), (4, true)] {
+        assert!(queue_at(&queue, step, urgent, true).1);
+    }
+    let taken = std::iter::from_fn(|| of(queue.take_for_another(|| ())));
+    assert_eq!(taken.collect::<Vec<_>>(), [3, 4, 1, 2]);
+}
+
+#[test]
 fn an_awaited_request_is_promoted_g11() {
     let queue = WorkQueue::new(10);
     let (new, awaited) = known(2);
