@@ -28,6 +28,12 @@ use ums::{Node, WorkerKind};
 /// How many allocations succeed before one is refused. Without an operation, none is.
 static LEFT: AtomicI64 = AtomicI64::new(i64::MAX);
 
+/// The alignment of memory that is counted. Only a test here asks for so much.
+const COUNTED: usize = 2048;
+
+/// How many pieces of memory with this alignment are allocated.
+static ALLOCATED: AtomicI64 = AtomicI64::new(0);
+
 struct Refusing;
 
 impl Refusing {
@@ -35,16 +41,24 @@ impl Refusing {
     fn refuses() -> bool {
         LEFT.load(SeqCst) < i64::MAX / 2 && LEFT.fetch_sub(1, SeqCst) == 1
     }
+
+    fn count(layout: Layout, change: i64) {
+        if layout.align() == COUNTED {
+            ALLOCATED.fetch_add(change, SeqCst);
+        }
+    }
 }
 
 // SAFETY: Contract: memory comes from the system's allocator, or there is none.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Refusing::count(layout, 1);
         // SAFETY: Contract.
         if Refusing::refuses() { std::ptr::null_mut() } else { unsafe { System.alloc(layout) } }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        Refusing::count(layout, -1);
         // SAFETY: Contract.
         unsafe { System.dealloc(at, layout) }
     }
@@ -217,5 +231,26 @@ fn a_node_that_the_system_refuses_is_an_error() {
                 text.lines().find(|l| l.contains(name)).unwrap_or("it is built")
             );
         }
+    }
+}
+
+#[test]
+fn the_memory_of_a_request_that_is_too_large_to_be_kept_is_freed() {
+    #[repr(align(2048))]
+    struct Large(u8);
+    const { assert!(align_of::<Large>() == COUNTED) };
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                for n in 0..3 {
+                    let large = Large(n);
+                    let of = move || (std::hint::black_box(&large).0, ALLOCATED.load(SeqCst));
+                    assert_eq!(start(node, 0, of).join().unwrap(), (n, 1));
+                    eventually("it is freed", || ALLOCATED.load(SeqCst) == 0);
+                }
+            },
+        );
     }
 }

@@ -197,4 +197,19 @@ mod tests {
         assert_eq!(told.recv().unwrap(), [STANDSTILL_NS, 0, STANDSTILL_NS]);
         waiter.join().unwrap();
     }
+
+    #[test]
+    fn at_its_limit_a_scheduler_looks_again_only_while_requests_wait() {
+        let builder = Node::builder().schedulers(1).max_workers(1).take_over_blocked(false);
+        let looks = builder.build().unwrap().run(|| {
+            let look = || {
+                let here = here().expect("it runs on a worker");
+                here.with(|core| here.look_again_in(core, clock::now()))
+            };
+            let none_waits = look();
+            let _waits = crate::spawn(|| ());
+            [none_waits, look()]
+        });
+        assert_eq!(looks, [u64::MAX, STANDSTILL_TOLD_NS]);
+    }
 }

@@ -236,4 +236,14 @@ mod tests {
             assert!(list.lock().unwrap()[0].wake());
         });
     }
+
+    #[test]
+    fn a_holder_is_one_waiter_that_works_for_one_user() {
+        let me = Holder::current();
+        assert_eq!(me, Holder::current());
+        assert_ne!(me, Holder { user: me.user + 1, ..me });
+        let other = std::thread::spawn(Holder::current).join().unwrap();
+        assert_eq!(other.user, me.user);
+        assert_ne!(me, other);
+    }
 }

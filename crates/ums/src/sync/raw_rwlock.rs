@@ -258,3 +258,33 @@ impl RawRwLock {
         self.word.load(Ordering::Relaxed) == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::testing::until;
+
+    #[test]
+    fn a_reader_waits_for_the_writer_before_it_in_the_queue() {
+        let lock = RawRwLock::new();
+        lock.lock(Share::Shared);
+        let (owners, writer) = std::thread::scope(|s| {
+            for (before, share) in [Share::Exclusive, Share::Shared].into_iter().enumerate() {
+                let lock = &lock;
+                s.spawn(move || {
+                    lock.lock(share);
+                    lock.unlock(share);
+                });
+                until(|| lock.waiting() > before);
+            }
+            let queue = lock.queue.lock();
+            let tickets: Vec<Ticket> = queue.iter().map(|(ticket, _)| *ticket).collect();
+            drop(queue);
+            let mut owners = Vec::new();
+            lock.owners(tickets[1], &mut |owner| owners.push(owner));
+            lock.unlock(Share::Shared);
+            (owners, tickets[0].waiter)
+        });
+        assert!(owners == [Owner::Waiter(writer)]);
+    }
+}

@@ -106,3 +106,31 @@ pub(super) fn takers<L>(lock: &L) -> Vec<&'static Waiter> {
 pub(crate) fn taken_at(lock: usize, waiter: &'static Waiter) -> Vec<usize> {
     shard(lock).get(&key(lock, waiter)).map(|note| note.addresses.clone()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::current::waiter;
+
+    #[test]
+    fn a_holder_is_recorded_until_it_has_released_the_lock_as_often_as_it_took_it() {
+        let [one, two] = &[0_u64; 2];
+        let [at, beside] = [one, two].map(|lock| from_ref(lock).addr());
+        let (me, other) = (waiter(), std::thread::spawn(waiter).join().unwrap());
+        let holders = |lock: &u64| {
+            let takers = takers(lock);
+            [me, other].map(|waiter| takers.iter().any(|taker| std::ptr::eq(*taker, waiter)))
+        };
+        for (lock, waiter) in [(at, me), (at, me), (at, other), (beside, other)] {
+            note(lock, waiter);
+        }
+        assert_eq!([holders(one), holders(two)], [[true, true], [false, true]]);
+        assert!(!taken_at(at, me).is_empty() && taken_at(beside, me).is_empty());
+        forget(at, me);
+        assert_eq!(holders(one), [true, true], "it has taken the lock once more");
+        forget(at, me);
+        assert_eq!([holders(one), holders(two)], [[false, true], [false, true]]);
+        [at, beside].into_iter().for_each(|lock| forget(lock, other));
+        assert_eq!([holders(one), holders(two)], [[false; 2]; 2]);
+    }
+}

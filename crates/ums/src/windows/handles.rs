@@ -373,3 +373,17 @@ impl Drop for ContextLock {
 fn nanoseconds(timeout: Option<Duration>) -> Option<u64> {
     timeout.map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_says_whether_the_event_was_signalled_w9() {
+        let list = CompletionList::new().unwrap();
+        assert!(!list.event().reset());
+        rustix::io::write(list.event(), &1_u64.to_ne_bytes()).unwrap();
+        assert!(list.event().reset());
+        assert!(!list.event().reset(), "the first reset has reset it");
+    }
+}

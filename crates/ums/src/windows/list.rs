@@ -27,6 +27,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::os::clock;
 use crate::os::stderr::keep_standard_descriptors_taken;
@@ -174,12 +175,10 @@ impl<T: Linked> List<T> {
     pub(super) fn wait(&self, timeout_ns: Option<u64>) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let deadline = timeout_ns.map(|ns| clock::now().saturating_add(ns));
+        let span = |ns| Timespec::try_from(Duration::from_nanos(ns)).expect("so few seconds fit");
         loop {
             let left = deadline.map(|deadline| deadline.saturating_sub(clock::now()));
-            let timeout = left.map(|ns| Timespec {
-                tv_sec: (ns / 1_000_000_000) as i64,
-                tv_nsec: (ns % 1_000_000_000) as i64,
-            });
+            let timeout = left.map(span);
             let mut ready = [PollFd::new(&self.event, PollFlags::IN)];
             let woken = poll(&mut ready, timeout.as_ref()).is_ok_and(|n| n > 0);
             if woken && self.reset() {

@@ -310,3 +310,32 @@ pub(super) fn level(number: c_int) -> Level {
         _ => Level::Exclusive,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::database::Databases;
+    use super::super::disk::{Disk, How};
+    use super::super::lossy::LossyDisk;
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_closed_keeps_no_lock_from_the_others() {
+        let disk: Arc<dyn Disk> = Arc::new(LossyDisk::default());
+        let databases = Databases::default();
+        let open = || {
+            let how = How { create: true, ..How::default() };
+            let seat = databases.open(&disk, Path::new("/db"), how).unwrap();
+            let main = Arc::clone(&seat.database.main);
+            OpenFile::new(FileRole::Main(seat), main)
+        };
+        let (one, other) = (open(), open());
+        let exclusive = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE;
+        let lock = |file: &OpenFile| [file.lock(Level::Reserved), file.lock_slots(0, 1, exclusive)];
+        assert_eq!(lock(&one), [ffi::SQLITE_OK; 2]);
+        assert_eq!(lock(&other), [ffi::SQLITE_BUSY; 2]);
+        drop(one);
+        assert_eq!(lock(&other), [ffi::SQLITE_OK; 2]);
+    }
+}

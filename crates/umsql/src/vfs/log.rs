@@ -513,4 +513,16 @@ mod tests {
         assert!(log.has_grown_by(2000));
         assert_eq!(log.counts().bytes, 32 + 2000 + 32 + 2000);
     }
+
+    #[test]
+    fn each_transaction_may_write_as_much_as_the_limit_says() {
+        let log = Log::default();
+        log.limit_transactions(100);
+        for _ in 0..2 {
+            log.begin_transaction();
+            assert!(log.has_room(100) && !log.has_room(101));
+            log.wrote(32, 60);
+            assert!(log.has_room(40) && !log.has_room(41));
+        }
+    }
 }

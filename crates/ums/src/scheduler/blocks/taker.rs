@@ -169,3 +169,16 @@ fn rejoin() {
         set_here(scheduler);
     });
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_wait_has_the_number_that_stands_for_none() {
+        for (call, pc, sp) in [(0, 0, 0), (0, 1, 0), (1 << 47, 1 << 32, 1)] {
+            let waits = Waits { call: Some(call), args: [0; 6], pc, sp };
+            assert_ne!(number_of(waits), 0, "{waits:?}");
+        }
+    }
+}

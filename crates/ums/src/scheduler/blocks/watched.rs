@@ -315,3 +315,83 @@ impl Scheduler {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::os::thread_number;
+    use crate::scheduler::here;
+    use crate::{Node, current};
+
+    fn node() -> Node {
+        Node::builder().schedulers(1).take_over_blocked(false).build().unwrap()
+    }
+
+    /// Returns the caller's scheduler. The caller is in user code afterwards.
+    fn mine() -> Arc<Scheduler> {
+        here().expect("it runs on a worker").arc()
+    }
+
+    #[test]
+    fn only_looks_in_a_row_that_see_one_wait_find_a_scheduler_stuck() {
+        let counts = node().run(|| {
+            let scheduler = mine();
+            let looks_until_stuck = || (1..100).find(|_| scheduler.is_stuck(|| true));
+            let first = looks_until_stuck();
+            let stays = looks_until_stuck();
+            assert!(!scheduler.is_stuck(|| false), "it waits no more");
+            let again = looks_until_stuck();
+            crate::yield_now();
+            [first, stays, again, looks_until_stuck()]
+        });
+        // The first look at a wait only notes it.
+        let all = STUCK_LOOKS as i32 + 2;
+        assert_eq!(counts, [Some(all), Some(1), Some(all - 1), Some(all)]);
+    }
+
+    #[test]
+    fn a_worker_is_not_in_user_code_while_it_uses_its_scheduler() {
+        let found = node().run(|| {
+            let (scheduler, me) = (mine(), current::waiter());
+            let found = || scheduler.is_in_user_code(me);
+            let inside = |_: Option<Inside>| found();
+            let lists = here().expect("it runs on a worker");
+            let in_lists = lists.with(|_| found());
+            drop(lists);
+            [found(), inside(Inside::enter()), in_lists]
+        });
+        assert_eq!(found, [true, false, false]);
+    }
+
+    #[test]
+    fn a_lock_that_user_code_waits_for_does_not_make_a_scheduler_stuck() {
+        let (node, lock) = (node(), Arc::new(Mutex::new(())));
+        for inside in [false, true] {
+            let held = lock.lock().unwrap();
+            let (wanted, (tell, told)) = (lock.clone(), channel());
+            let worker = node.spawn_on(0, move || {
+                let scheduler = mine();
+                tell.send((scheduler.clone(), thread_number() as i32)).unwrap();
+                let wait = || drop(wanted.lock().unwrap());
+                match inside {
+                    true => here().expect("it runs on a worker").with(|_| wait()),
+                    false => wait(),
+                }
+            });
+            let (scheduler, thread) = told.recv().unwrap();
+            let began = Instant::now();
+            while state::look_at(thread).and_then(|waits| waits.futex()).is_none() {
+                assert!(began.elapsed() < Duration::from_secs(30), "it waits for the lock");
+                std::thread::yield_now();
+            }
+            let found = scheduler.holder_waits_for_lock();
+            drop(held);
+            worker.unwrap().join().unwrap();
+            assert_eq!(found, inside);
+        }
+    }
+}

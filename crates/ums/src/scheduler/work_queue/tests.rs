@@ -376,6 +376,16 @@ fn a_join_of_the_oldest_request_begins_the_next_search_behind_it() {
 }
 
 #[test]
+fn a_request_that_is_taken_by_its_age_begins_the_next_search_behind_it() {
+    let queue = WorkQueue::new(3000);
+    let all: Vec<_> = (1..=100).map(|step| queue_at(&queue, step, false, true).0).collect();
+    for step in 1..=all.len() as u64 {
+        assert_eq!(of(queue.take_own_until(step)), Some(step));
+        assert_eq!(queue.own.begins_at(), step, "the search passes no free slot");
+    }
+}
+
+#[test]
 fn an_old_request_does_not_close_the_own_lane_to_younger_ones() {
     let queue = WorkQueue::new(10);
     let (old, _) = queue_at(&queue, 0, false, true);

@@ -138,3 +138,30 @@ impl PlaceOwner for DetectingHost {
         scheduler.blocks_hosted().map_or(0, |waits| waits.number(scheduler.progress()))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::Node;
+    use crate::scheduler::here;
+
+    #[test]
+    fn a_scheduler_that_sleeps_or_has_ended_hosts_nobody() {
+        let node = Node::builder().schedulers(1).build().unwrap();
+        let (scheduler, runs) = node.run(|| {
+            let scheduler = here().expect("it runs on a worker").arc();
+            let runs = DetectingHost(Arc::downgrade(&scheduler)).hosts();
+            (scheduler, runs)
+        });
+        assert!(runs, "a worker runs");
+        let seen = DetectingHost(Arc::downgrade(&scheduler));
+        let began = Instant::now();
+        while seen.hosts() {
+            assert!(began.elapsed() < Duration::from_secs(30), "it sleeps, and has no worker");
+            std::thread::yield_now();
+        }
+        assert!(!DetectingHost(Weak::new()).hosts());
+    }
+}

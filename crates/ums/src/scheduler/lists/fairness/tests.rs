@@ -188,3 +188,12 @@ fn a_quick_join_counts_as_a_part_of_a_choice_and_a_slow_one_as_a_whole_b9() {
         assert!(world.rule.prefers());
     }
 }
+
+#[test]
+fn a_period_by_age_that_did_not_begin_in_time_is_reported() {
+    let mut rule = Fairness::new(3);
+    for (passed, is_fine) in [(0, true), (3 * WHOLE - 1, true), (3 * WHOLE, false)] {
+        rule.passed = passed;
+        assert_eq!(rule.check().is_ok(), is_fine, "{passed} parts");
+    }
+}
