@@ -39,3 +39,24 @@ fn ask_again(seat: &Seat, until: Instant) -> bool {
         Waited::Failed => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::super::database::Databases;
+    use super::super::disk::{Disk, How};
+    use super::super::lossy::LossyDisk;
+    use super::*;
+
+    #[test]
+    fn a_lock_that_has_no_queue_is_asked_for_again_until_the_time_is_over() {
+        let disk: Arc<dyn Disk> = Arc::new(LossyDisk::default());
+        let how = How { create: true, ..How::default() };
+        let seat = Databases::default().open(&disk, Path::new("/db"), how).unwrap();
+        let now = Instant::now();
+        assert!(ask_again(&seat, host::after(now, Duration::from_secs(3600))));
+        assert!(!ask_again(&seat, now));
+    }
+}

@@ -319,6 +319,8 @@ mod tests {
     use super::super::disk::{Disk, How};
     use super::super::lossy::LossyDisk;
     use super::*;
+    use crate::budget::Budget;
+    use crate::memory::{Limits, Taken};
 
     #[test]
     fn a_file_that_is_closed_keeps_no_lock_from_the_others() {
@@ -337,5 +339,28 @@ mod tests {
         assert_eq!(lock(&other), [ffi::SQLITE_BUSY; 2]);
         drop(one);
         assert_eq!(lock(&other), [ffi::SQLITE_OK; 2]);
+    }
+
+    #[test]
+    fn what_was_cut_off_a_temporary_file_may_be_taken_by_the_clients_next() {
+        let limits = Limits { temporary: 1000, ..Limits::of_memory(1 << 30) };
+        let budget = Budget::new(limits.server).unwrap();
+        let taken = Taken::new(true, &limits, &budget).unwrap();
+        taken.begin(1);
+        let account = memory::present();
+        taken.end();
+        let disk: Arc<dyn Disk> = Arc::new(LossyDisk::default());
+        let file = |name: &str| {
+            let how = How { create: true, ..How::default() };
+            let opened = Arc::new(Opened::open(&disk, Path::new(name), how).unwrap());
+            OpenFile::new(FileRole::Temporary(account, Cell::new(0)), opened)
+        };
+        let (first, second) = (file("/a"), file("/b"));
+        assert_eq!(first.write(&[1; 1000], 0), ffi::SQLITE_OK);
+        assert_ne!(second.write(&[1; 600], 0), ffi::SQLITE_OK, "beyond the limit");
+        assert_eq!(first.truncate(400), ffi::SQLITE_OK);
+        assert_eq!(second.write(&[1; 600], 0), ffi::SQLITE_OK);
+        assert_eq!(first.truncate(400), ffi::SQLITE_OK);
+        assert_ne!(second.write(&[1; 1], 600), ffi::SQLITE_OK, "nothing more was cut off");
     }
 }

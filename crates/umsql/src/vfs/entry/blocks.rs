@@ -196,8 +196,8 @@ mod tests {
         assert!(block_roundup(c_int::MAX) > c_int::MAX - 64);
     }
 
-    /// Returns whether all pages of the block that has these bytes have memory.
-    fn has_pages(block: *mut c_void, size: usize) -> bool {
+    /// Returns, for each page of the block that has these bytes, whether it has memory.
+    fn pages_of(block: *mut c_void, size: usize) -> Vec<bool> {
         let first = block.addr().next_multiple_of(PAGE);
         let count = (block.addr() + size - first) / PAGE;
         let mut present = vec![0_u8; count];
@@ -205,7 +205,11 @@ mod tests {
         // SAFETY: Own Memory: there is a byte for each page.
         let done = unsafe { libc::mincore(of, count * PAGE, present.as_mut_ptr()) };
         assert_eq!(done, 0);
-        present.iter().all(|page| page & 1 == 1)
+        present.iter().map(|page| page & 1 == 1).collect()
+    }
+
+    fn has_pages(block: *mut c_void, size: usize) -> bool {
+        pages_of(block, size).iter().all(|has| *has)
     }
 
     /// In memory that is surely new: what the allocator gives may have been used before.
@@ -220,6 +224,25 @@ mod tests {
             populate(block, 0, size);
             assert!(has_pages(block, size));
             assert_eq!(libc::munmap(block, size), 0);
+        }
+    }
+
+    /// In new memory without huge pages, of which one would reach beyond the block.
+    #[test]
+    fn a_large_block_whose_last_piece_is_small_gets_no_pages_behind_its_end() {
+        let (flags, size) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, LARGE + PAGE);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: Own Memory: a new mapping, which only this test uses.
+        unsafe {
+            let block = libc::mmap(std::ptr::null_mut(), 2 * LARGE, access, flags, -1, 0);
+            assert_ne!(block, libc::MAP_FAILED);
+            // A kernel without huge pages refuses it.
+            libc::madvise(block, 2 * LARGE, libc::MADV_NOHUGEPAGE);
+            populate(block, 0, size);
+            assert!(has_pages(block, size));
+            let behind = pages_of(block.byte_add(size), LARGE - PAGE);
+            assert!(behind.iter().all(|has| !has));
+            assert_eq!(libc::munmap(block, 2 * LARGE), 0);
         }
     }
 
