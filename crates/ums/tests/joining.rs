@@ -4,8 +4,8 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
@@ -502,4 +502,76 @@ fn the_end_of_a_joined_task_lets_timers_and_other_threads_in() {
             busy.join().unwrap();
         },
     );
+}
+
+/// Returns the node's user whose requests do not wait for others.
+fn holder(node: &Node) -> Arc<ums::User> {
+    let user = Arc::new(node.user());
+    user.hold();
+    user
+}
+
+#[test]
+fn an_urgent_request_runs_before_a_joiner_whose_task_has_ended() {
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                let user = holder(node);
+                let (theirs, ran) = (user.clone(), Arc::new(AtomicBool::new(false)));
+                let tells = ran.clone();
+                node.run(move || {
+                    let task = ums::spawn(move || {
+                        theirs.enqueue(move || tells.store(true, SeqCst)).unwrap()
+                    });
+                    let urgent = task.join().unwrap();
+                    assert!(ran.load(SeqCst), "the joiner goes on before it, in {kind:?}");
+                    urgent.join().unwrap();
+                });
+                user.release();
+            },
+        );
+    }
+}
+
+/// The scheduler prefers a row of siblings only while they are quick, so this is tried often.
+#[test]
+fn an_urgent_request_runs_before_the_next_of_the_siblings_that_are_joined_in_order() {
+    const TASKS: usize = 4;
+    const URGENT: usize = TASKS;
+    let play = |user: &Arc<ums::User>, by: usize| {
+        let order = Arc::new(Mutex::new(Vec::with_capacity(TASKS + 1)));
+        let task = |number| {
+            let (user, order) = (user.clone(), order.clone());
+            ums::spawn(move || {
+                order.lock().unwrap().push(number);
+                let tells = move || order.lock().unwrap().push(URGENT);
+                (number == by).then(|| user.enqueue(tells).unwrap())
+            })
+        };
+        let tasks: Vec<_> = (0..TASKS).map(task).collect();
+        let urgent: Vec<_> = tasks.into_iter().filter_map(|task| task.join().unwrap()).collect();
+        urgent.into_iter().for_each(|urgent| urgent.join().unwrap());
+        let order = order.lock().unwrap();
+        order.clone()
+    };
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                let user = holder(node);
+                let theirs = user.clone();
+                node.run(move || {
+                    for _ in 0..50 {
+                        // By the one after which the row would begin, and by one of the row.
+                        assert_eq!(play(&theirs, 1), [0, 1, URGENT, 2, 3], "{kind:?}");
+                        assert_eq!(play(&theirs, 2), [0, 1, 2, URGENT, 3], "{kind:?}");
+                    }
+                });
+                user.release();
+            },
+        );
+    }
 }

@@ -215,13 +215,11 @@ impl Scheduler {
         {
             return None;
         }
-        let (signalled, yielded) = (core.workers.signalled, core.workers.yielded);
-        let mut until = u64::MAX;
-        if core.workers.runnable() > 0 {
-            let first = |list| core.workers.first_since(list).unwrap_or(u64::MAX);
-            until = [signalled, yielded].map(first).into_iter().fold(until, u64::min);
-        }
-        let request = self.queue.take_own_until(until)?;
+        // While everything goes by age, no worker may have been ready for longer than the request.
+        let lists = [core.workers.signalled, core.workers.yielded];
+        let [signalled, yielded] =
+            lists.map(|list| core.workers.first_since(list).unwrap_or(u64::MAX));
+        let request = self.queue.take_own_until(signalled.min(yielded))?;
         core.fairness.chosen_by_age();
         Some(self.go_on_with(core, me, request, now))
     }
@@ -256,5 +254,43 @@ impl Core {
         self.end_turn(scheduler, now, 0);
         self.workers.finish(me, now);
         self.record_at(RingEvent::Finish, me, 0, now);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use crate::Node;
+    use crate::scheduler::here;
+    use crate::sync::Event;
+
+    #[test]
+    fn by_age_a_worker_that_was_ready_first_goes_before_the_next_request() {
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        let gate = Arc::new(Event::manual(false));
+        let (tell, told) = channel();
+        let (waits, goes_on) = (gate.clone(), tell.clone());
+        let work = move || {
+            waits.wait().unwrap();
+            goes_on.send("the worker").unwrap();
+        };
+        let waiter = node.spawn_on(0, work).unwrap();
+        // It begins after the other one has begun to wait, and ends with both ready.
+        let ends = move || {
+            gate.set();
+            drop(crate::spawn(move || tell.send("the request").unwrap()));
+            let here = here().expect("it runs on a worker");
+            here.with(|core| {
+                while core.fairness.prefers() {
+                    core.fairness.passes_over(2);
+                }
+            });
+        };
+        drop(node.spawn_on(0, ends).unwrap());
+        let order = [told.recv().unwrap(), told.recv().unwrap()];
+        assert_eq!(order, ["the worker", "the request"]);
+        waiter.join().unwrap();
     }
 }

@@ -212,4 +212,28 @@ mod tests {
         });
         assert_eq!(looks, [u64::MAX, STANDSTILL_TOLD_NS]);
     }
+
+    /// Of two workers, the one of the awaited task is beyond the limit.
+    #[test]
+    fn beyond_the_soft_limit_a_pause_follows_each_worker_that_is_made() {
+        let node = Node::builder().schedulers(1).max_workers(1).take_over_blocked(false);
+        let node = node.build().unwrap();
+        node.run(|| {
+            let before = here().expect("it runs on a worker");
+            assert_eq!(before.with(|core| core.standstill.overdue), 0, "within the limit");
+            drop(before);
+            let task = crate::spawn(|| {
+                let waits = crate::spawn(|| ());
+                let here = here().expect("it runs on a worker");
+                here.with(|core| {
+                    let made = core.standstill.overdue;
+                    assert_ne!(made, 0);
+                    assert_eq!(here.overdue_in(core, made), Some(OVERDUE_PAUSE_NS));
+                    assert!(!here.is_overdue(core, made), "no other is made in the pause");
+                });
+                waits
+            });
+            task.join().unwrap().join().unwrap();
+        });
+    }
 }

@@ -108,14 +108,37 @@ pub(super) fn slack(timers: usize) -> u64 {
     thousands.saturating_mul(limits::TIMER_SLACK_NS).min(limits::TIMER_SLACK_MAX_NS)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::Node;
+    use crate::scheduler::here;
 
     #[test]
     fn only_many_timers_have_slack_and_never_more_than_the_most() {
         assert_eq!([0, 1, 999, 1000, 10_000].map(slack), [0, 0, 0, 2_000, 20_000]);
         let most = limits::TIMER_SLACK_MAX_NS;
         assert_eq!([50_000, 51_000, usize::MAX].map(slack), [most; 3]);
+    }
+
+    #[test]
+    fn a_turn_does_not_read_the_clock_long_before_the_next_timer_may_be_due() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        node.run(|| {
+            // The rate of the ticks is known when the process has run for a moment.
+            while clock::ticks_within(HOUR) == 0 {
+                std::hint::spin_loop();
+            }
+            let here = here().expect("it runs on a worker");
+            let (until, routine) = here.with(|core| {
+                let timer = core.call_at(clock::now() + HOUR, Box::new(|_| ()));
+                assert!(core.timers_are_quiet(), "it is not due");
+                (core.timers_sleep_until, core.do_not_call(timer))
+            });
+            assert!(routine.is_some());
+            let left = clock::ticks_to_ns(until.saturating_sub(clock::ticks()));
+            assert!(left > HOUR / 2, "in {left} ns the clock is read again");
+        });
     }
 }

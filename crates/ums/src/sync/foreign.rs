@@ -35,14 +35,14 @@ use std::ops::{Deref, DerefMut};
 #[must_use = "the lock is held until this is dropped"]
 pub struct Foreign<G> {
     guard: G,
-    mark: Mark,
+    _mark: Mark,
 }
 
 /// Declares that the caller holds a foreign lock with this guard, until the returned value is
 /// dropped.
 #[track_caller]
 pub fn foreign<G>(guard: G) -> Foreign<G> {
-    Foreign { guard, mark: Mark::set() }
+    Foreign { guard, _mark: Mark::set() }
 }
 
 impl<G> Deref for Foreign<G> {
@@ -60,7 +60,7 @@ impl<G> DerefMut for Foreign<G> {
 
 impl<G: std::fmt::Debug> std::fmt::Debug for Foreign<G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Foreign").field("guard", &self.guard).field("mark", &self.mark).finish()
+        f.debug_tuple("Foreign").field(&self.guard).finish()
     }
 }
 
@@ -94,8 +94,13 @@ impl Drop for Mark {
     }
 }
 
-impl std::fmt::Debug for Mark {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Mark")
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_declared_guard_is_printed_with_what_it_guards() {
+        let list = std::sync::Mutex::new(vec![1]);
+        assert!(format!("{:?}", foreign(list.lock().unwrap())).contains("[1]"));
     }
 }

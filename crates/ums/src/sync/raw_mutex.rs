@@ -260,6 +260,24 @@ mod tests {
     }
 
     #[test]
+    fn a_traced_mutex_that_was_handed_over_names_the_waiter_that_has_it() {
+        traced::turn_on();
+        let m = RawMutex::new();
+        m.lock(WaitReason::MUTEX);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                m.lock(WaitReason::MUTEX);
+                let takers = traced::takers(&m);
+                assert!(matches!(takers[..], [taker] if std::ptr::eq(taker, current::waiter())));
+                m.unlock();
+                assert!(traced::takers(&m).is_empty());
+            });
+            until(|| m.waiting() == 1);
+            m.unlock();
+        });
+    }
+
+    #[test]
     fn a_failed_waiter_leaves_a_mutex_that_can_be_unlocked() {
         let m = RawMutex::new();
         m.lock(WaitReason::MUTEX);

@@ -62,9 +62,7 @@ pub struct Primary {
     /// The number of decisions of the entry point.
     decisions: AtomicU64,
     state_file: watch::StateFile,
-    /// The number of the decision during which the watchdog last saw the scheduler wait in a futex,
-    /// and at how many looks in a row.
-    stuck: [AtomicU64; 2],
+    looks: Looks,
     /// How often workers were allowed to run because this thread waited for a lock that they may
     /// have held.
     pub(super) lent: AtomicU64,
@@ -128,7 +126,47 @@ impl PlaceOwner for Owner {
 /// allowed to run.
 const STUCK_LOOKS: u64 = 4;
 
+/// The watchdog's looks at a scheduler whose entry point decides.
+struct Looks {
+    /// The number of the decision during which the scheduler was last seen to wait in a futex.
+    seen: AtomicU64,
+    /// At how many looks in a row after that it still waited.
+    again: AtomicU64,
+}
+
+impl Looks {
+    fn new() -> Looks {
+        Looks { seen: AtomicU64::new(0), again: AtomicU64::new(0) }
+    }
+
+    /// Notes a look during the decision with this number, at which the scheduler waits in a futex
+    /// or does not. Returns whether the scheduler is stuck.
+    fn finds_it_stuck(&self, decision: u64, waits: bool) -> bool {
+        if !waits || self.seen.swap(decision, Ordering::Relaxed) != decision {
+            self.again.store(0, Ordering::Relaxed);
+            return false;
+        }
+        self.again.fetch_add(1, Ordering::Relaxed) >= STUCK_LOOKS
+    }
+}
+
 impl Primary {
+    /// Makes the primary of the calling thread, which has no place yet.
+    fn new() -> Primary {
+        Primary {
+            context: Context::of_scheduler(),
+            executor: Executor::new(),
+            phase: AtomicU32::new(DECIDING),
+            has_hosted: AtomicBool::new(false),
+            poked: AtomicU64::new(0),
+            pokes: watch::Pokes::default(),
+            decisions: AtomicU64::new(0),
+            state_file: watch::StateFile::new(),
+            looks: Looks::new(),
+            lent: AtomicU64::new(0),
+        }
+    }
+
     /// Enters scheduling mode on the calling thread: pins the thread, and opens its place.
     pub(super) fn enter() -> Result<Entered, EnterError> {
         let is_a_nodes_worker = scheduler::here().is_some() || scheduler::away().is_some();
@@ -139,18 +177,7 @@ impl Primary {
         let cpu = CpuLease::take();
         let before = rustix::thread::sched_getaffinity(None).ok();
         cpus::pin_to(cpu.0)?;
-        let primary = Arc::new(Primary {
-            context: Context::of_scheduler(),
-            executor: Executor::new(),
-            phase: AtomicU32::new(DECIDING),
-            has_hosted: AtomicBool::new(false),
-            poked: AtomicU64::new(0),
-            pokes: watch::Pokes::default(),
-            decisions: AtomicU64::new(0),
-            state_file: watch::StateFile::new(),
-            stuck: [const { AtomicU64::new(0) }; 2],
-            lent: AtomicU64::new(0),
-        });
+        let primary = Arc::new(Primary::new());
         // Without the state file, a stuck scheduler is not detected; everything else works.
         let _ = primary.state_file.open(primary.executor.thread);
         watch::install();
@@ -297,11 +324,7 @@ impl Primary {
             phase => return phase == HOSTING,
         }
         let now = self.decisions.load(Ordering::Relaxed) + 1;
-        let waits = self.state_file.waits_in_futex();
-        let [seen, looks] = &self.stuck;
-        if !waits || seen.swap(now, Ordering::Relaxed) != now {
-            looks.store(0, Ordering::Relaxed);
-        } else if looks.fetch_add(1, Ordering::Relaxed) >= STUCK_LOOKS {
+        if self.looks.finds_it_stuck(now, self.state_file.waits_in_futex()) {
             watch::thread::lend(&self.lent);
         }
         true
@@ -382,5 +405,33 @@ mod tests {
         assert_eq!(again.0, all[1], "it was given back");
         drop(first);
         assert_eq!(CpuLease::one_of(&all).0, all[0]);
+    }
+
+    #[test]
+    fn a_thread_that_has_hosted_a_worker_is_looked_at_whenever_it_does_not_rest() {
+        let primary = Arc::new(Primary::new());
+        let owner = Owner(Arc::downgrade(&primary));
+        assert!(!owner.hosts(), "it has not hosted any");
+        primary.has_hosted.store(true, Ordering::Relaxed);
+        for (phase, looked_at) in [(DECIDING, true), (HOSTING, true), (RESTING, false)] {
+            primary.phase.store(phase, Ordering::Relaxed);
+            assert_eq!(owner.hosts(), looked_at);
+        }
+    }
+
+    #[test]
+    fn a_scheduler_is_stuck_only_if_it_waits_at_several_looks_during_one_decision() {
+        let looks = Looks::new();
+        for decision in 1..3 {
+            for _ in 0..=STUCK_LOOKS {
+                assert!(!looks.finds_it_stuck(decision, true));
+            }
+            assert!(looks.finds_it_stuck(decision, true), "it has waited all the time");
+        }
+        // It computes, and then waits again.
+        assert!(!looks.finds_it_stuck(2, false));
+        assert!((0..STUCK_LOOKS).all(|_| !looks.finds_it_stuck(2, true)));
+        assert!(looks.finds_it_stuck(2, true));
+        assert!((0..100).all(|_| !looks.finds_it_stuck(3, false)), "a long computation");
     }
 }

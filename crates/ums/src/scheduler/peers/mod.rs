@@ -257,3 +257,48 @@ impl Peers {
 
 #[cfg(all(test, loom))]
 mod loom;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::{Barrier, mpsc};
+
+    use super::*;
+    use crate::Node;
+    use crate::scheduler::here;
+
+    /// The schedulers are held up, so that nobody else takes a request.
+    #[test]
+    fn a_thief_takes_from_the_peer_that_has_the_most_requests_queued() {
+        const MANY: usize = 20;
+        let node = Node::builder().schedulers(3).take_over_blocked(false).build().unwrap();
+        let all_run = Arc::new(Barrier::new(3));
+        let (tell, told) = mpsc::channel();
+        let held = [(1, 1), (2, 1 + MANY)].map(|(at, requests)| {
+            let (all_run, tell) = (all_run.clone(), tell.clone());
+            let (release, released) = mpsc::channel::<()>();
+            let holds = move || {
+                all_run.wait();
+                (0..requests).for_each(|_| drop(crate::spawn(|| ())));
+                tell.send(()).unwrap();
+                let _ = released.recv();
+            };
+            (release, node.spawn_on(at, holds).unwrap())
+        });
+        let steals = move || {
+            all_run.wait();
+            (0..2).for_each(|_| told.recv().unwrap());
+            let here = here().expect("it runs on a worker");
+            let queued = |at| here.peers.peer(at).expect("the node lives").queue.len();
+            for taken in 1..=MANY {
+                let request = here.peers.steal(&here).expect("requests wait");
+                assert!(here.queue.adopt(request).is_ok());
+                assert_eq!([1, 2].map(queued), [1, 1 + MANY - taken]);
+            }
+        };
+        node.spawn_on(0, steals).unwrap().join().unwrap();
+        for (release, task) in held {
+            drop(release);
+            task.join().unwrap();
+        }
+    }
+}

@@ -197,3 +197,12 @@ fn a_period_by_age_that_did_not_begin_in_time_is_reported() {
         assert_eq!(rule.check().is_ok(), is_fine, "{passed} parts");
     }
 }
+
+#[test]
+fn a_join_is_quick_if_its_choice_would_count_as_less_than_a_whole_one() {
+    let mut rule = Fairness::new(1000);
+    rule.join_passes_over(1, 1);
+    let whole = u64::from(WHOLE) * TICKS;
+    assert!(rule.is_quick(1) && rule.is_quick(whole));
+    assert!(!rule.is_quick(1 + whole) && !rule.is_quick(100 * whole));
+}
