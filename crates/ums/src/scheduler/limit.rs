@@ -219,18 +219,21 @@ mod tests {
         let node = Node::builder().schedulers(1).max_workers(1).take_over_blocked(false);
         let node = node.build().unwrap();
         node.run(|| {
-            let before = here().expect("it runs on a worker");
-            assert_eq!(before.with(|core| core.standstill.overdue), 0, "within the limit");
-            drop(before);
+            let here_now = here().expect("it runs on a worker");
+            let made = here_now.with(|core| core.standstill.overdue);
+            drop(here_now);
+            assert_eq!(made, 0, "within the limit");
             let task = crate::spawn(|| {
                 let waits = crate::spawn(|| ());
                 let here = here().expect("it runs on a worker");
-                here.with(|core| {
+                let (made, pause, is_overdue) = here.with(|core| {
                     let made = core.standstill.overdue;
-                    assert_ne!(made, 0);
-                    assert_eq!(here.overdue_in(core, made), Some(OVERDUE_PAUSE_NS));
-                    assert!(!here.is_overdue(core, made), "no other is made in the pause");
+                    (made, here.overdue_in(core, made), here.is_overdue(core, made))
                 });
+                drop(here);
+                assert_ne!(made, 0);
+                assert_eq!(pause, Some(OVERDUE_PAUSE_NS));
+                assert!(!is_overdue, "no other is made in the pause");
                 waits
             });
             task.join().unwrap().join().unwrap();
