@@ -82,6 +82,10 @@ use elsewhere as arch;
 
 mod support;
 mod setxid;
+// One way to say it for all crates.
+#[cfg(test)]
+#[path = "../../ums/src/testing/skipped.rs"]
+mod skipped;
 mod thread;
 
 pub use post::Post;

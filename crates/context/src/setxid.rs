@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn forgotten_hosts_leave_nothing_behind() {
         if let Err(why) = crate::supported() {
-            return println!("skipped: {why}");
+            return crate::skipped::skipped("own-context", why);
         }
         let in_one_thread = || (0..2 * MOST).fold(0, |_, _| forget_one());
         let thread = std::thread::spawn(in_one_thread).join().expect("all are made");
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn the_child_of_a_fork_has_none_of_its_parents_hosts() {
         if let Err(why) = crate::supported() {
-            return println!("skipped: {why}");
+            return crate::skipped::skipped("own-context", why);
         }
         // A test has a second thread, so our handler is installed.
         let ended = std::thread::spawn(|| {

@@ -14,6 +14,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use context::{Context, Host, Post};
 
+// One way to say it for all crates.
+#[path = "../../ums/src/testing/skipped.rs"]
+mod skipped;
+
 struct Shared {
     worker: Context,
     saved: AtomicU32,
@@ -21,8 +25,7 @@ struct Shared {
 
 fn main() {
     if let Err(why) = context::supported() {
-        println!("skipped: {why}");
-        return;
+        return skipped::skipped("own-context", why);
     }
     let host = Host::here().expect("a host");
     let shared = Arc::new(Shared { worker: Context::new(), saved: AtomicU32::new(0) });
