@@ -109,13 +109,17 @@ fn is_one_too_many(notes: &mut [Note], what: Noticed, at: &Scheduler) -> bool {
     last.map(|note| note.more += 1).is_some()
 }
 
+/// Returns whether a monitor with this shortest submission is told of an event that took this long.
+fn is_told(from_ns: u64, what: Noticed, took_ns: u64) -> bool {
+    from_ns != NO_WORKER && (what != Noticed::SlowSubmission || took_ns >= from_ns)
+}
+
 /// Reports to the monitor, if there is one, what the calling worker has noticed.
 #[cold]
 #[inline(never)]
 pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
-    let from = LISTENS_FROM.load(Ordering::Acquire);
-    let unheard = from == NO_WORKER || (what == Noticed::SlowSubmission && took_ns < from);
-    let Some(scheduler) = here().filter(|_| !unheard) else { return };
+    let told = is_told(LISTENS_FROM.load(Ordering::Acquire), what, took_ns);
+    let Some(scheduler) = here().filter(|_| told) else { return };
     if is_one_too_many(&mut NOTES.lock(), what, &scheduler) {
         return;
     }
@@ -140,6 +144,15 @@ pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
 mod tests {
     use super::*;
     use crate::Node;
+
+    #[test]
+    fn a_monitor_is_told_of_submissions_from_its_shortest_one_on_and_of_every_slow_wait() {
+        let submission = |took_ns| is_told(50, Noticed::SlowSubmission, took_ns);
+        assert_eq!([49, 50, 51].map(submission), [false, true, true]);
+        assert!(is_told(50, Noticed::SlowIo, 1));
+        let kinds = [Noticed::SlowSubmission, Noticed::SlowIo];
+        assert!(kinds.iter().all(|kind| !is_told(NO_WORKER, *kind, u64::MAX)), "no monitor");
+    }
 
     #[test]
     fn events_for_which_there_is_no_note_are_counted_in_the_last_note_of_their_kind() {

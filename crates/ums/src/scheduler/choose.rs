@@ -384,4 +384,22 @@ mod tests {
             assert!(queued.is_finished());
         });
     }
+
+    /// Otherwise the idle loop would not sleep during the pause after a failed creation.
+    #[test]
+    fn an_urgent_request_can_start_if_there_is_an_idle_worker_or_one_may_be_created() {
+        let lanes_of = |workers| {
+            node(workers).run(|| {
+                let here = here().expect("it runs on a worker");
+                [clock::NEVER, 0].map(|pause| {
+                    here.with(|core| {
+                        core.create_again = pause;
+                        here.lanes_that_can_start(core)
+                    })
+                })
+            })
+        };
+        assert_eq!(lanes_of(40), [[false; 2], [true; 2]]);
+        assert_eq!(lanes_of(1), [[false; 2], [true, false]], "at the limit, an urgent one only");
+    }
 }

@@ -262,7 +262,9 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
+    use super::Next;
     use crate::Node;
+    use crate::os::clock;
     use crate::scheduler::here;
     use crate::sync::Event;
 
@@ -291,6 +293,44 @@ mod tests {
         drop(node.spawn_on(0, ends).unwrap());
         let order = [told.recv().unwrap(), told.recv().unwrap()];
         assert_eq!(order, ["the worker", "the request"]);
+        waiter.join().unwrap();
+    }
+
+    #[test]
+    fn what_a_worker_goes_on_with_is_known_without_a_turn_if_only_requests_are_ready() {
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        node.run(|| {
+            let queued = crate::spawn(|| ());
+            let here = here().expect("it runs on a worker");
+            let next = here.with(|core| here.next_request(core, core.current, clock::ticks()));
+            let Some(Next::Request(request)) = next else { panic!("it takes a turn") };
+            assert_eq!(request.state().id, queued.request_id());
+            here.queue.queue_again(request);
+            drop(here);
+            queued.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_row_of_siblings_goes_before_another_ready_worker_only_while_joins_are_quick() {
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        let gate = Arc::new(Event::manual(false));
+        let waits = gate.clone();
+        let waiter = node.spawn_on(0, move || waits.wait().unwrap()).unwrap();
+        // It begins after the other one has begun to wait.
+        let looks = node.spawn_on(0, move || {
+            gate.set();
+            let here = here().expect("it runs on a worker");
+            here.with(|core| {
+                // No join was counted yet.
+                let now = clock::ticks();
+                assert!(here.row_goes_first(core, 1, now), "the ready one is the row's");
+                assert!(!here.row_goes_first(core, 0, now), "it is another one");
+                core.fairness.join_passes_over(now, 1);
+                assert!(here.row_goes_first(core, 0, now));
+            });
+        });
+        looks.unwrap().join().unwrap();
         waiter.join().unwrap();
     }
 }

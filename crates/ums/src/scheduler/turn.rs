@@ -211,3 +211,38 @@ impl Core {
         (self.turn_at, self.turn_yields) = (now, count);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use crate::Node;
+    use crate::scheduler::here;
+    use crate::sync::Event;
+
+    /// How many switches had the end of a request as their cause, and how many another one.
+    fn switches_here() -> [u64; 2] {
+        let here = here().expect("it runs on a worker");
+        let counters = [&here.counters.end_switches, &here.counters.other_switches];
+        counters.map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn the_switch_at_the_end_of_a_request_to_a_worker_that_is_ready_is_counted_as_such() {
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        let gate = Arc::new(Event::manual(false));
+        let waits = gate.clone();
+        let waiter = node.spawn_on(0, move || {
+            waits.wait().unwrap();
+            switches_here()
+        });
+        // It begins after the other one has begun to wait.
+        let ends = node.spawn_on(0, move || {
+            gate.set();
+            switches_here()
+        });
+        let [ended, other] = ends.unwrap().join().unwrap();
+        assert_eq!(waiter.unwrap().join().unwrap(), [ended + 1, other]);
+    }
+}

@@ -208,6 +208,13 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     #[test]
+    fn an_event_is_printed_with_its_kind_and_whether_it_is_set() {
+        let shown = |event: Event| format!("{event:?}");
+        assert!(shown(Event::manual(true)).ends_with(r#"{ reset: "manual", set: true }"#));
+        assert!(shown(Event::auto(false)).ends_with(r#"{ reset: "auto", set: false }"#));
+    }
+
+    #[test]
     fn a_manual_event_lets_all_go_on_until_it_is_reset() {
         let event = Event::manual(false);
         std::thread::scope(|s| {

@@ -107,7 +107,7 @@ pub(crate) fn taken_at(lock: usize, waiter: &'static Waiter) -> Vec<usize> {
     shard(lock).get(&key(lock, waiter)).map(|note| note.addresses.clone()).unwrap_or_default()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::current::waiter;

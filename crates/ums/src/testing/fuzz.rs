@@ -128,7 +128,7 @@ impl Model {
                 self.current = Some(id);
             }
             (1, Some(id)) => {
-                workers.shift(id, State::Running, State::Waiting, 0);
+                workers.wait(id, 0);
                 self.waiting.push_back(id);
                 self.current = None;
             }

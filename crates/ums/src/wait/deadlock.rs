@@ -239,5 +239,6 @@ mod tests {
             make();
         }
         assert_eq!(first.to_string(), format!("deadlock {}", first.number()));
+        assert_eq!(all_kept().len(), KEPT);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::os::clock::NEVER;
 use crate::record::reason::WaitReason;
 
 #[test]
@@ -82,6 +83,21 @@ fn cancelling_ends_a_cancellable_wait_only_b59() {
     me.cancel().unwrap().set_event();
     assert_eq!(cancellable.park_thread(crate::os::clock::NEVER), Outcome::Cancelled);
     me.cancelled.store(false, Ordering::Relaxed);
+}
+
+#[test]
+fn a_waiter_has_the_bounds_that_it_was_given_until_it_gets_others() {
+    let me = thread_waiter();
+    let before = me.bounds();
+    let hour = crate::os::clock::now() + 3_600_000_000_000;
+    for (shielded, limit) in [(false, hour), (true, NEVER), (true, hour), (false, NEVER)] {
+        let bounds = Bounds { shielded, limit, blocks_on: false };
+        me.set_bounds(bounds);
+        assert_eq!((me.bounds(), me.is_shielded(), me.limit()), (bounds, shielded, limit));
+        assert_eq!(me.time_left_ns().is_some(), limit == hour);
+        assert!(!me.is_past_limit());
+    }
+    me.set_bounds(before);
 }
 
 /// A resource that nobody holds.

@@ -434,4 +434,35 @@ mod tests {
         assert!(looks.finds_it_stuck(2, true));
         assert!((0..100).all(|_| !looks.finds_it_stuck(3, false)), "a long computation");
     }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_hosted_worker_that_blocks_in_a_call_is_suspected_of_the_same_block_until_it_goes_on() {
+        let (reads, feeds) = io::pipe().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let primary = Arc::new(Primary::new());
+            primary.state_file.open(primary.executor.thread).unwrap();
+            tell.send(primary.clone()).unwrap();
+            let read = io::Read::read(&mut &reads, &mut [0]).unwrap();
+            primary.state_file.close();
+            read
+        });
+        let primary = told.recv().unwrap();
+        let owner = Owner(Arc::downgrade(&primary));
+        assert_eq!(owner.suspects_hosted(), 0, "it does not host");
+        primary.phase.store(HOSTING, Ordering::Relaxed);
+        // It may be seen in a short wait of `send` first.
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let reads = |waits: watch::Waits| waits.call == Some(libc::SYS_read);
+        while !primary.state_file.waits().is_some_and(reads) {
+            assert!(std::time::Instant::now() < limit, "it reads from the pipe");
+            std::thread::yield_now();
+        }
+        let suspect = owner.suspects_hosted();
+        assert_ne!(suspect, 0);
+        assert_eq!(owner.suspects_hosted(), suspect);
+        drop(feeds);
+        assert_eq!(thread.join().unwrap(), 0);
+    }
 }

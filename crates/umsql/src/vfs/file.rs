@@ -342,6 +342,17 @@ mod tests {
     }
 
     #[test]
+    fn power_safe_overwrite_is_reported_until_the_program_turns_it_off() {
+        let disk: Arc<dyn Disk> = Arc::new(LossyDisk::default());
+        let how = How { create: true, ..How::default() };
+        let opened = Opened::open(&disk, Path::new("/journal"), how).unwrap();
+        let file = OpenFile::new(FileRole::Other, Arc::new(opened));
+        assert_eq!(file.characteristics(), ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE);
+        file.power_safe.set(false);
+        assert_eq!(file.characteristics(), 0);
+    }
+
+    #[test]
     fn what_was_cut_off_a_temporary_file_may_be_taken_by_the_clients_next() {
         let limits = Limits { temporary: 1000, ..Limits::of_memory(1 << 30) };
         let budget = Budget::new(limits.server).unwrap();

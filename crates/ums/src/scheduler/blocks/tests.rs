@@ -77,3 +77,30 @@ fn an_own_context_worker_that_has_found_its_scheduler_keeps_the_baton_until_it_h
     }
     blocks_inside(WorkerKind::OwnContext);
 }
+
+#[test]
+fn a_worker_is_not_in_user_code_while_it_waits_or_does_the_schedulers_work() {
+    let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+    let gate = Arc::new(crate::sync::Event::manual(false));
+    let waits = gate.clone();
+    let waiting = node.spawn_on(0, move || waits.wait().unwrap()).unwrap();
+    // It begins after the other one has begun to wait.
+    let looks = node.spawn_on(0, || {
+        let scheduler = here().expect("a worker has a scheduler");
+        let me = scheduler.current_waiter();
+        let calm = || scheduler.is_calm(me);
+        let waiter = scheduler.with(|core| {
+            let id = core.workers.waiters().next().expect("it waits");
+            core.workers.get(id).waiter
+        });
+        assert!(calm() && !scheduler.is_calm(waiter));
+        assert!(!scheduler.with(|_| calm()), "it uses the lists");
+        let mut in_a_turn = None;
+        scheduler.in_a_turn(|| in_a_turn = Some(calm()));
+        assert_eq!(in_a_turn, Some(false));
+        assert!(calm());
+    });
+    looks.unwrap().join().unwrap();
+    gate.set();
+    waiting.join().unwrap();
+}

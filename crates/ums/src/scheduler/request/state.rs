@@ -517,6 +517,15 @@ mod tests {
     }
 
     #[test]
+    fn no_two_requests_have_the_same_number_whichever_threads_make_them() {
+        let numbers = || (0..3 * IDS).map(|_| next_id()).collect::<Vec<_>>();
+        let threads = [(); 3].map(|()| std::thread::spawn(numbers));
+        let all = threads.into_iter().flat_map(|thread| thread.join().unwrap());
+        let mut seen = std::collections::HashSet::new();
+        assert!(all.into_iter().all(|number| seen.insert(number)));
+    }
+
+    #[test]
     fn a_request_that_starts_cancelled_knows_it_from_its_beginning() {
         let waiter = Waiter::take(None, 0);
         let mut state = RequestState::new(0, false);

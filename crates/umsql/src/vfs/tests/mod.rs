@@ -364,3 +364,20 @@ fn without_power_safe_overwrite_no_synced_commit_shares_its_last_sector_with_an_
     }
     assert_eq!(integrity(&connection), "ok");
 }
+
+#[test]
+fn a_page_that_one_connection_has_read_is_in_the_pool_for_the_next_one() {
+    let vfs = lossy(&LossyDisk::default());
+    let connect = || vfs.connect(Path::new("/db"), super::PATIENCE).unwrap().0;
+    // The pages are kept while any connection is open.
+    let first = connect();
+    first.execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES (1)").unwrap();
+    let read = || rows(&connect(), "SELECT x FROM t");
+    assert_eq!(read(), [[Value::Integer(1)]]);
+    let before = vfs.pool_counts();
+    assert!(before.pages > 0, "{before:?}");
+    assert_eq!(read(), [[Value::Integer(1)]]);
+    let after = vfs.pool_counts();
+    assert!(after.hits > before.hits, "{before:?}, {after:?}");
+    drop(first);
+}

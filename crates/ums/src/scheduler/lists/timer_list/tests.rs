@@ -47,6 +47,17 @@ fn a_timed_wait_that_is_granted_leaves_the_list_and_never_expires_u67() {
 }
 
 #[test]
+fn the_name_of_an_entry_finds_the_same_entry_after_it_was_a_number() {
+    let mut list = TimerList::new(0);
+    let sent = |id: TimerId| TimerId::from_bits(id.to_bits());
+    let old = ["first", "second"].map(|item| list.insert(1_000, item));
+    assert_eq!(old.map(|id| list.cancel(sent(id))), [Some("first"), Some("second")]);
+    let new = ["third", "fourth"].map(|item| list.insert(1_000, item));
+    assert_eq!(old.map(|id| list.cancel(sent(id))), [None; 2], "the places have new tenants");
+    assert_eq!(new.map(|id| list.cancel(sent(id))), [Some("third"), Some("fourth")]);
+}
+
+#[test]
 fn an_expired_entry_is_off_the_list_and_its_name_finds_nothing_u69() {
     let mut list = TimerList::new(0);
     let old = list.insert(1_000, 1);

@@ -287,14 +287,14 @@ impl<S> Workers<S> {
 
     /// Moves a worker from one state to another, and so from list to list. It becomes the last of
     /// its new list. A worker that becomes Runnable here has yielded; [`Workers::wake`] is for the
-    /// others.
+    /// others. Neither state is Waiting, because [`Workers::wait`], [`Workers::resume`] and
+    /// [`Workers::wake`] count the workers that wait.
     #[inline]
     pub fn shift(&mut self, id: WorkerId, from: State, to: State, now: u64) {
         self.unlink(id, from);
         self.enter(id, to, now);
         match to {
             State::Runnable => self.push_back(Which::Yielded, id),
-            State::Waiting => self.waiting += 1,
             State::Idle => self.push_back(Which::Idle, id),
             _ => {}
         }
@@ -484,10 +484,6 @@ impl<S> Workers<S> {
         let which = match from {
             State::Runnable => self.runnable_list(waited),
             State::Idle => Which::Idle,
-            State::Waiting => {
-                self.waiting -= 1;
-                return;
-            }
             _ => return,
         };
         let worker = self.get(id);

@@ -21,14 +21,14 @@ fn waiting(n: u32, apart: bool) -> Workers<()> {
     let mut workers = idle(n, apart);
     for id in 1..=n {
         workers.shift(id, State::Idle, State::Running, 0);
-        workers.shift(id, State::Running, State::Waiting, 0);
+        workers.wait(id, 0);
     }
     workers
 }
 
 fn yielders(workers: &mut Workers<()>, ids: impl IntoIterator<Item = u32>) {
     for id in ids {
-        workers.shift(id, State::Waiting, State::Running, 0);
+        workers.resume(id);
         workers.shift(id, State::Running, State::Runnable, 0);
     }
 }
