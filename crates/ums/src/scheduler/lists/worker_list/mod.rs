@@ -291,6 +291,7 @@ impl<S> Workers<S> {
     /// [`Workers::wake`] count the workers that wait.
     #[inline]
     pub fn shift(&mut self, id: WorkerId, from: State, to: State, now: u64) {
+        debug_assert!(from != State::Waiting && to != State::Waiting);
         self.unlink(id, from);
         self.enter(id, to, now);
         match to {
