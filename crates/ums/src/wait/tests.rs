@@ -100,7 +100,7 @@ fn a_waiter_has_the_bounds_that_it_was_given_until_it_gets_others() {
     me.set_bounds(before);
 }
 
-/// A resource that nobody holds.
+/// A resource that no waiter holds.
 struct Unowned;
 
 impl Owned for Unowned {

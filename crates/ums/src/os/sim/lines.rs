@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(after(2, 63, Access::Read), (0, 0, 1));
         assert_eq!(after(2, 0, Access::Read), (0, 0, 1), "thread 2 has it");
         assert_eq!(after(1, 8, Access::Write), (0, 1, 1));
-        assert_eq!(after(1, 8, Access::Change), (1, 1, 1), "nobody has read it since");
+        assert_eq!(after(1, 8, Access::Change), (1, 1, 1), "no thread has read it since");
         assert_eq!(after(2, 0, Access::Read), (1, 1, 2));
         assert_eq!(after(2, 0, Access::Change), (2, 2, 2));
         assert_eq!(after(1, 64, Access::Write), (2, 2, 2), "another line");

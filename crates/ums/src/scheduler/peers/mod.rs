@@ -266,7 +266,7 @@ mod tests {
     use crate::Node;
     use crate::scheduler::here;
 
-    /// The schedulers are held up, so that nobody else takes a request.
+    /// The schedulers are held up, so that no other one takes a request.
     #[test]
     fn a_thief_takes_from_the_peer_that_has_the_most_requests_queued() {
         const MANY: usize = 20;

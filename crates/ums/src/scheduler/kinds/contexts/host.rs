@@ -148,7 +148,7 @@ mod tests {
     use crate::scheduler::here;
 
     #[test]
-    fn a_scheduler_that_sleeps_or_has_ended_hosts_nobody() {
+    fn a_scheduler_that_sleeps_or_has_ended_hosts_no_worker() {
         let node = Node::builder().schedulers(1).build().unwrap();
         let (scheduler, runs) = node.run(|| {
             let scheduler = here().expect("it runs on a worker").arc();
