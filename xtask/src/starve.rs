@@ -7,8 +7,8 @@
 //! computing thread for each processor. With a word, it runs only those whose name or program
 //! contains it. It prints the end of what a failed run has printed.
 //!
-//! It does not run tests of simulated worlds, where time passes as the world says, and it asserts
-//! nothing about how long a test takes.
+//! A run of more than five minutes counts as failed. It does not run tests of simulated worlds,
+//! where time passes as the world says, and tests whose functions for time are elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -48,6 +48,8 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     let is_over = AtomicBool::new(false);
     println!("{} tests depend on time; each runs {times} times", tests.len());
     std::thread::scope(|scope| {
+        // Also if a runner panics.
+        let _end = SetWhenDropped(&is_over);
         for _ in 0..processors {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
@@ -61,13 +63,21 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
         for runner in runners {
             runner.join().expect("a runner does not panic");
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     let failed = failed.into_inner().expect("no runner has panicked");
     println!("{total} runs, {} failed", failed.values().sum::<usize>());
     let sentence = |(name, count): (&String, &usize)| format!("{name} failed {count} times");
     let failed: Vec<_> = failed.iter().map(sentence).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// Ends the computing threads.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn run_some(
@@ -87,7 +97,7 @@ fn run_some(
         // All once, then all again, so that different ones run at the same time.
         let test = &tests[at % tests.len()];
         let mut command = Command::new("timeout");
-        command.arg(SECONDS).arg(&test.program).args(["--exact", &test.name]);
+        command.args(["-k", "10", SECONDS]).arg(&test.program).args(["--exact", &test.name]);
         let ran = command.current_dir(&test.folder).stdin(Stdio::null()).output();
         let why = match ran {
             Ok(Output { status, .. }) if status.success() => continue,

@@ -144,7 +144,8 @@ fn block_for(signal: c_int, action: &libc::sigaction) {
     // SAFETY: Plain Call: sets that the program has made, and a local.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const action.sa_mask, ptr::null_mut());
-        if action.sa_flags & libc::SA_NODEFER != 0 {
+        let is_in_mask = libc::sigismember(&raw const action.sa_mask, signal) == 1;
+        if action.sa_flags & libc::SA_NODEFER != 0 && !is_in_mask {
             let mut own = mem::zeroed();
             libc::sigaddset(&raw mut own, signal);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, ptr::null_mut());

@@ -130,6 +130,8 @@ fn a_panic_of_a_session_that_is_refused_closes_its_connection() {
             let server = serve(node, 0, |_, _| Echo::boxed(true));
             let mut client = connect(&server);
             assert!(is_answered(&mut client, b'a'));
+            let load = || ums::testing::scheduler(node, 0).load;
+            eventually("the session has no worker", || load() == 0);
             let gate = Gate::shut();
             let pass = || {
                 let gate = gate.clone();

@@ -354,7 +354,7 @@ static void options(void)
         else
             *times[field - 6] = UINT64_MAX;
         int result = ums_node_new(&o, &made);
-        if (field < 3) { /* nobody can have so many, or so much */
+        if (field < 3) { /* no process can have so many, or so much */
             CHECK(result < 0 && strlen(ums_last_error()) > 20);
             continue;
         }

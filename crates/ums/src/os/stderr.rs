@@ -17,7 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 
 /// Writes to stderr if that accepts the bytes immediately. Returns whether all of them were
-/// written. It may be called in a signal handler, and touches no thread-local.
+/// written. It may be called in a signal handler, and touches no thread-local. It waits only if
+/// another writer fills the pipe after this function has asked whether there is room.
 pub fn write_now(bytes: &[u8]) -> bool {
     let stderr = std::io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -32,10 +33,13 @@ pub fn write_now(bytes: &[u8]) -> bool {
 /// program starts. To be called before the library opens a descriptor of its own. Without
 /// `/dev/null` it does nothing.
 pub fn keep_standard_descriptors_taken() {
-    let is_closed = |fd: &dyn AsFd| rustix::io::fcntl_getfd(fd).is_err();
+    let is_closed = |fd: &dyn AsFd| rustix::io::fcntl_getfd(fd) == Err(rustix::io::Errno::BADF);
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let standard: [&dyn AsFd; 3] = [&stdin, &stdout, &stderr];
-    while standard.iter().any(|fd| is_closed(*fd)) {
+    for fd in standard {
+        if !is_closed(fd) {
+            continue;
+        }
         let Ok(null) = open("/dev/null", OFlags::RDWR, Mode::empty()) else { return };
         // Another thread may have taken the number meanwhile. Then this one is closed again.
         if null.as_raw_fd() <= stderr.as_fd().as_raw_fd() {

@@ -261,6 +261,7 @@ mod tests {
 
     #[test]
     fn a_traced_mutex_that_was_handed_over_names_the_waiter_that_has_it() {
+        // For the other tests of this process, too: a lock that is traced works as the others do.
         traced::turn_on();
         let m = RawMutex::new();
         m.lock(WaitReason::MUTEX);

@@ -166,26 +166,32 @@ impl<T: Linked> List<T> {
             if left == Some(0) {
                 return ptr::null();
             }
-            self.wait(left);
+            if !self.wait(left) && deadline.is_none_or(|deadline| clock::now() < deadline) {
+                // The system refuses to wait.
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 
     /// Waits for the event and resets it. Returns false if the time has passed first. A signal that
     /// interrupts the wait does not end it, nor does another waiter that resets the event first.
+    /// Returns false, too, if the system refuses to wait.
     pub(super) fn wait(&self, timeout_ns: Option<u64>) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::io::Errno;
         let deadline = timeout_ns.map(|ns| clock::now().saturating_add(ns));
         let span = |ns| Timespec::try_from(Duration::from_nanos(ns)).expect("so few seconds fit");
         loop {
             let left = deadline.map(|deadline| deadline.saturating_sub(clock::now()));
             let timeout = left.map(span);
             let mut ready = [PollFd::new(&self.event, PollFlags::IN)];
-            let woken = poll(&mut ready, timeout.as_ref()).is_ok_and(|n| n > 0);
-            if woken && self.reset() {
-                return true;
-            }
-            if left == Some(0) {
-                return false;
+            match poll(&mut ready, timeout.as_ref()) {
+                Ok(_) if ready[0].revents() == PollFlags::IN && self.reset() => return true,
+                // The system refuses waits, or the program has closed the descriptor.
+                Err(error) if error != Errno::INTR => return false,
+                Ok(_) if ready[0].revents().contains(PollFlags::NVAL) => return false,
+                _ if left == Some(0) => return false,
+                _ => {}
             }
         }
     }

@@ -306,6 +306,7 @@ impl<S> Workers<S> {
     pub fn start(&mut self, id: WorkerId, request: WorkRequest, now: u64) {
         if id != self.idle.tail {
             let from = self.get(id).state;
+            assert_ne!(from, State::Waiting, "a worker that waits has a request");
             self.shift(id, from, State::Running, now);
             self.get(id).request = Some(request);
             return;
