@@ -24,7 +24,7 @@ const SILENT: [&str; 6] = [
     "crates/umsql/src/",
     "crates/ums-capi/src/",
 ];
-/// The streams of `std`, whose writes may wait for ever. Only these files use them: the first
+/// The streams of `std`. A write to one waits while a pipe is full. Only these use them: the first
 /// writes only what is taken at once, the next two have threads for it, and the last prints results
 /// of tests.
 const STREAMS: [&str; 2] = ["stderr()", "stdout()"];
@@ -135,7 +135,7 @@ fn printing(file: &File, findings: &mut Vec<Finding>) {
         for (at, _) in code.match_indices(name) {
             findings.push(file.finding(
                 line_of(code, at),
-                format!("`{name}`: a write to it may wait for ever. Use `crate::report`."),
+                format!("`{name}`: a write to it waits while a pipe is full. Use `crate::report`."),
             ));
         }
     }

@@ -171,7 +171,7 @@ fn every_message(kind: WorkerKind) {
     waits.join().unwrap();
     assert_eq!(queued.join().unwrap(), 7);
     assert_eq!(held_up.map(|task| task.join().unwrap()), [8, 9]);
-    // The backtraces for SIGUSR2 come from a thread of their own, which may wait for ever.
+    // The backtraces for SIGUSR2 come from a thread of their own, which may wait without a limit.
     let gate = Gate::shut();
     let inside = gate.clone();
     let waits = start(&node, 0, move || inside.pass());

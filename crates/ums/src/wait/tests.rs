@@ -139,7 +139,7 @@ fn what_a_waiter_borrows_stays_as_long_as_it_is_asked() {
     });
 }
 
-/// What holds values stays with the waiter for ever.
+/// A waiter keeps the memory for values, once it has some, for its later requests.
 #[test]
 fn a_waiter_that_never_had_a_value_keeps_no_memory_for_values() {
     let value = Values::default().with(1, Arc::new(1));
