@@ -142,14 +142,11 @@ fn under_a_flood(node: &Node, page: &Arc<Page>) {
     const ROUNDS: u64 = 60;
     let ([to, from], thread) = ([bounded::<u64>(1), bounded(1)], Arc::new(AtomicI32::new(0)));
     let (page, tell) = (page.clone(), thread.clone());
+    let [through, dry] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (is_through, is_dry) = (through.clone(), dry.clone());
     let (ask, asked) = std::sync::mpsc::channel::<()>();
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    let answers = std::thread::spawn(move || {
-        while asked.recv().is_ok() {
-            std::thread::sleep(Duration::from_micros(500));
-            writer.write_all(b"x").unwrap();
-        }
-    });
+    let (reader, writer) = std::io::pipe().unwrap();
+    let answers = std::thread::spawn(move || answer(&asked, writer));
     let kind = node.worker_kind();
     let blocks = kind == WorkerKind::OwnContext;
     let first = start(node, 0, move || {
@@ -171,6 +168,11 @@ fn under_a_flood(node: &Node, page: &Arc<Page>) {
             sum += from.1.recv().unwrap();
             ums::sleep(Duration::from_micros(50)).unwrap();
         }
+        // The flood ends before the worker gives its roomy signal stack back.
+        is_through.store(true, SeqCst);
+        while !is_dry.load(SeqCst) {
+            ums::sleep(Duration::from_micros(50)).unwrap();
+        }
         sum
     });
     let second = start(node, 0, move || {
@@ -183,14 +185,23 @@ fn under_a_flood(node: &Node, page: &Arc<Page>) {
     eventually("it has begun", || thread.load(SeqCst) != 0);
     let before = HANDLED.load(SeqCst);
     let flood = Flood::of(thread.load(SeqCst));
-    while !first.is_finished() {
+    while !through.load(SeqCst) && !first.is_finished() {
         assert!(node.stacks().len() <= 3);
     }
     drop(flood);
+    dry.store(true, SeqCst);
     assert_eq!(first.join().unwrap(), (0..ROUNDS).map(|n| n * n).sum());
     second.join().unwrap();
     answers.join().unwrap();
     assert!(HANDLED.load(SeqCst) > before, "there was a flood");
+}
+
+/// Writes a byte half a millisecond after each question.
+fn answer(asked: &std::sync::mpsc::Receiver<()>, mut writer: std::io::PipeWriter) {
+    while asked.recv().is_ok() {
+        std::thread::sleep(Duration::from_micros(500));
+        writer.write_all(b"x").unwrap();
+    }
 }
 
 static ENTERED: AtomicBool = AtomicBool::new(false);
