@@ -465,6 +465,15 @@ fn pause(reason: WaitReason, fd: RawFd, span: Duration, deadline: u64) -> io::Re
     }
 }
 
+/// Checks a time to live. The system would read the largest number as -1, which sets its default.
+pub(super) fn time_to_live(ttl: u32, least: u32) -> io::Result<u32> {
+    if (least..=255).contains(&ttl) {
+        return Ok(ttl);
+    }
+    let text = format!("a time to live of {ttl}: a packet can have {least} to 255");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
 /// Returns whether this is the error of a caller whose request was cancelled, or whose time is
 /// over: its further calls would fail, too.
 pub(super) fn is_wait_error(error: &io::Error) -> bool {

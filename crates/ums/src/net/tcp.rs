@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::resolve::{ToSocketAddrs, each_address};
 use super::shape::{socket_type, stream_type, timeouts};
-use super::socket::{Socket, Way, is_wait_error, pause_before_connecting};
+use super::socket::{Socket, Way, is_wait_error, pause_before_connecting, time_to_live};
 use crate::current::checkpoint;
 use crate::io::wait_writable;
 use crate::os::clock::{self, NEVER};
@@ -153,7 +153,7 @@ impl TcpListener {
     /// # Errors
     /// `InvalidInput` if it is not 1 to 255; otherwise the system's error.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.socket.std.set_ttl(time_to_live(ttl)?)
+        self.socket.std.set_ttl(time_to_live(ttl, 1)?)
     }
 }
 
@@ -347,7 +347,7 @@ impl TcpStream {
     /// # Errors
     /// `InvalidInput` if it is not 1 to 255; otherwise the system's error.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.socket.std.set_ttl(time_to_live(ttl)?)
+        self.socket.std.set_ttl(time_to_live(ttl, 1)?)
     }
 }
 
@@ -356,15 +356,6 @@ socket_type!(TcpListener, std::net::TcpListener, DescriptorKind::Other);
 socket_type!(TcpStream, std::net::TcpStream, DescriptorKind::Stream);
 stream_type!(TcpStream);
 timeouts!(TcpStream);
-
-/// Checks a time to live. The system would read the largest number as -1, which sets its default.
-fn time_to_live(ttl: u32) -> io::Result<u32> {
-    if (1..=255).contains(&ttl) {
-        return Ok(ttl);
-    }
-    let text = format!("a time to live of {ttl}: a packet can have 1 to 255");
-    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-}
 
 /// Starts to connect, waits until the socket is writable, and reads the result.
 fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {

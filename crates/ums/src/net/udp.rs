@@ -9,7 +9,7 @@ use rustix::net::SocketAddrAny;
 
 use super::resolve::{ToSocketAddrs, each_address};
 use super::shape::{datagram_type, socket_type, timeouts};
-use super::socket::{Socket, Way};
+use super::socket::{Socket, Way, time_to_live};
 use crate::os::linux::owned::DescriptorKind;
 use crate::wait::Arm;
 
@@ -50,8 +50,8 @@ options! {
     broadcast() -> bool;
     /// Returns the time to live (hop limit) of the socket's packets.
     ttl() -> u32;
-    /// Sets the time to live (hop limit) of the socket's packets.
-    set_ttl(ttl: u32) -> ();
+    /// Returns the time to live of multicast packets.
+    multicast_ttl_v4() -> u32;
     /// Joins a multicast group.
     join_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
     /// Leaves a multicast group.
@@ -60,8 +60,6 @@ options! {
     join_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
     /// Leaves a multicast group.
     leave_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
-    /// Sets the time to live of multicast packets.
-    set_multicast_ttl_v4(ttl: u32) -> ();
     /// Sets whether this host receives its own multicast packets.
     set_multicast_loop_v4(yes: bool) -> ();
     /// Sets whether this host receives its own multicast packets.
@@ -87,6 +85,22 @@ impl UdpSocket {
     /// The error of the last address, or of the name's resolution.
     pub fn connect<A: ToSocketAddrs>(&self, address: A) -> io::Result<()> {
         each_address(address, |address| self.socket.std.connect(address))
+    }
+
+    /// Sets the time to live (hop limit) of the socket's packets, 1 to 255.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another number; the system's error.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.socket.std.set_ttl(time_to_live(ttl, 1)?)
+    }
+
+    /// Sets the time to live of multicast packets, 0 to 255; with 0 they stay on this computer.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another number; the system's error.
+    pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
+        self.socket.std.set_multicast_ttl_v4(time_to_live(ttl, 0)?)
     }
 
     /// Sends one datagram to the first of these addresses.

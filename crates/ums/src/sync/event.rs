@@ -152,7 +152,7 @@ impl Event {
     }
 
     #[cfg(test)]
-    fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.queue.lock().len()
     }
 }

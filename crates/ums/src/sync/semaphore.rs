@@ -246,7 +246,7 @@ impl Semaphore {
     }
 
     #[cfg(test)]
-    fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.queue.lock().len()
     }
 }

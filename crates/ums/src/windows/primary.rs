@@ -462,6 +462,8 @@ mod tests {
         let suspect = owner.suspects_hosted();
         assert_ne!(suspect, 0);
         assert_eq!(owner.suspects_hosted(), suspect);
+        primary.phase.store(DECIDING, Ordering::Relaxed);
+        assert_eq!(owner.suspects_hosted(), 0, "the entry point itself is blocked");
         drop(feeds);
         assert_eq!(thread.join().unwrap(), 0);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ums::fs::{DirectBuffer, File, OpenOptions};
 use ums::io::{CURRENT, Request, set_slow_after};
-use ums::net::{TcpListener, TcpStream, UnixListener};
+use ums::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
 use ums::stats::{WAIT_BUCKETS, wait_bucket_end};
 
 use super::Entry;
@@ -190,24 +190,36 @@ pub const TABLE: &[Entry] = &[
     }),
     ("TcpListener::set_ttl", Both, |_| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        hops(|ttl| listener.set_ttl(ttl), || listener.ttl());
+        hops(1, |ttl| listener.set_ttl(ttl), || listener.ttl());
     }),
     ("TcpStream::set_ttl", Both, |_| {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let stream = StdStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = TcpStream::from(stream);
-        hops(|ttl| stream.set_ttl(ttl), || stream.ttl());
+        hops(1, |ttl| stream.set_ttl(ttl), || stream.ttl());
+    }),
+    ("UdpSocket::set_ttl", Both, |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        hops(1, |ttl| socket.set_ttl(ttl), || socket.ttl());
+    }),
+    ("UdpSocket::set_multicast_ttl_v4", Both, |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        hops(0, |ttl| socket.set_multicast_ttl_v4(ttl), || socket.multicast_ttl_v4());
     }),
 ];
 
-/// Tries times to live. A packet has 1 to 255.
-fn hops(set: impl Fn(u32) -> std::io::Result<()>, get: impl Fn() -> std::io::Result<u32>) {
-    for ttl in [1, 255] {
+/// Tries times to live. A packet has at most 255.
+fn hops(
+    least: u32,
+    set: impl Fn(u32) -> std::io::Result<()>,
+    get: impl Fn() -> std::io::Result<u32>,
+) {
+    for ttl in [least, 255] {
         called();
         set(ttl).unwrap();
         assert_eq!(get().unwrap(), ttl);
     }
-    for ttl in [0, 256, i32::MAX as u32, 1 << 31, u32::MAX] {
+    for ttl in (0..least).chain([256, i32::MAX as u32, 1 << 31, u32::MAX]) {
         called();
         let error = set(ttl).expect_err("it is out of range");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{ttl}");

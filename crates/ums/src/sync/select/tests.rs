@@ -178,6 +178,14 @@ fn times_end_a_select_in_their_order_and_before_its_own_limit() {
 }
 
 #[test]
+fn a_select_leaves_the_rows_in_which_it_was_not_served() {
+    let (seats, baton) = (Semaphore::new(0), Event::auto(false));
+    let select = Select::new().on(&seats, drop).on(&baton, drop);
+    assert_eq!(select.wait_for(SHORT), Err(WaitError::TimedOut));
+    assert_eq!([seats.waiting(), baton.waiting()], [0, 0]);
+}
+
+#[test]
 #[should_panic = "a select has at most 256 arms"]
 fn more_arms_than_there_are_numbers_are_refused() {
     let mut select = Select::new();
