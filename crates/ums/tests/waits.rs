@@ -5,10 +5,11 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use common::*;
 use ums::stats::{WaitClass, WaitRow, WorkerState};
-use ums::sync::Mutex;
+use ums::sync::{Event, Mutex};
 use ums::testing::{lists, scheduler};
 use ums::user::UserLock;
 use ums::{Node, WaitError, WaitReason};
@@ -223,4 +224,42 @@ fn the_views_as_tables_have_a_cell_for_each_column_b22() {
         sleeper.cancel();
         drop(sleeper.join());
     });
+}
+
+/// Two workers that wake each other and wait have the shortest turns. A queued request, a timer,
+/// and a message from another thread come in time beside them.
+#[test]
+fn workers_that_only_wake_each_other_let_everything_else_in_b9_g3() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let [ping, pong] = [(); 2].map(|()| Arc::new(Event::auto(false)));
+            let over = Arc::new(AtomicBool::new(false));
+            let pair =
+                [(ping.clone(), pong.clone()), (pong, ping.clone())].map(|(mine, others)| {
+                    let over = over.clone();
+                    start(node, n - 1, move || {
+                        while !over.load(SeqCst) {
+                            mine.wait().unwrap();
+                            others.set();
+                        }
+                    })
+                });
+            ping.set();
+            assert_eq!(on(node, n - 1, || 7), 7, "a request from outside");
+            on(node, n - 1, || ums::sleep(ms(1)).unwrap());
+            let (asked, answered) = (Arc::new(Event::auto(false)), Arc::new(Event::auto(false)));
+            let (asks, answers) = (asked.clone(), answered.clone());
+            let third = start(node, n - 1, move || {
+                answers.set();
+                asks.wait().unwrap();
+                ums::spawn(|| 8).join().unwrap()
+            });
+            answered.wait().unwrap();
+            asked.set();
+            assert_eq!(third.join().unwrap(), 8);
+            over.store(true, SeqCst);
+            pair.into_iter().for_each(|worker| worker.join().unwrap());
+        },
+    );
 }
