@@ -183,11 +183,12 @@ impl Scheduler {
 }
 
 impl Core {
-    /// Returns 0 if there are no completed requests, and nothing that could complete or expire: no
-    /// request on the I/O list, and no timer. Then [`Scheduler::quiet`] need not look at them.
+    /// Returns 0 if there are no routines of completed requests, and nothing that could complete or
+    /// expire: no request on the I/O list, where a completed one is until it is reaped, and no
+    /// timer. Then [`Scheduler::quiet`] need not look at them.
     #[inline]
     pub(super) fn has_any(&self) -> usize {
-        self.done.len() | self.routines.len() | self.io.outstanding() | self.timers.len()
+        self.routines.len() | self.io.outstanding() | self.timers.len()
     }
 
     /// Reads the clock, because a worker is about to have its turn.

@@ -53,3 +53,26 @@ impl ForeignLocks {
         self.last.load().filter(|_| any)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_counts_until_it_is_released_or_its_request_ends() {
+        let (locks, here) = (ForeignLocks::new(), Location::caller());
+        let numbers = [locks.hold(here), locks.hold(here)];
+        locks.release(numbers[0]);
+        assert_eq!(locks.held(), Some(here), "one is left");
+        locks.release(numbers[1]);
+        assert_eq!(locks.held(), None);
+        let forgotten = locks.hold(here);
+        locks.end_request();
+        assert_eq!(locks.held(), None);
+        let next = locks.hold(here);
+        locks.release(forgotten);
+        assert_eq!(locks.held(), Some(here), "the lock of an earlier request does not count");
+        locks.release(next);
+        assert_eq!(locks.held(), None);
+    }
+}
