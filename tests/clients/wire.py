@@ -64,13 +64,13 @@ SYNC = message("S")
 
 
 class Conn:
-    def __init__(self, port=None, login=True):
+    def __init__(self, port=None, login=True, database=DATABASE):
         self.socket = socket.create_connection((HOST, port or PORT), timeout=PATIENCE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.pending = b""
         self.key = None
         if login:
-            self.raw(startup(user=USER, database=DATABASE))
+            self.raw(startup(user=USER, database=database))
             self.until_ready()
 
     def raw(self, data):

@@ -1,0 +1,160 @@
+-- UPDATE: of columns and rows, from other tables, with RETURNING; and what constraints and types refuse.
+
+\group Columns and rows
+create table worker (id int primary key, name text not null, pay numeric(8,2) default 10.00, days int, active boolean default true, since date, note varchar(5));
+insert into worker values (1, 'Ann', 100.00, 5, true, '2020-01-01', 'a'), (2, 'Bob', 80.50, 3, true, '2021-06-15', null), (3, 'Cid', 60.00, 0, false, '2022-12-31', 'c'), (4, 'Dee', null, null, null, null, null);
+\try
+update worker set days = 6 where id = 1;
+update worker set days = days + 1 where id = 1;
+update worker set days = days + 1;
+update worker set name = 'Anna', days = 1 where id = 1;
+update worker set pay = pay * 1.1 where id = 2;
+select pay from worker where id = 2;
+update worker set pay = pay / 3 where id = 3;
+select pay from worker where id = 3;
+update worker set pay = default where id = 4;
+select pay from worker where id = 4;
+update worker set pay = null where id = 4;
+update worker set (name, days) = ('Bobby', 9) where id = 2;
+update worker set (name, days) = (select 'Cyd', 4) where id = 3;
+update worker set (name, days) = row('Dee', 2) where id = 4;
+select id, name, days from worker order by id;
+update worker set active = not active where active is not null;
+select id, active from worker order by id;
+update worker set active = 'yes' where id = 4;
+update worker set active = false where active;
+select id from worker where active;
+update worker set since = since + 30 where id = 1;
+select since from worker where id = 1;
+update worker set since = '2024-02-29' where id = 2;
+update worker set since = since + interval '1 year' where id = 2;
+select since from worker where id = 2;
+update worker set note = upper(note) where note is not null;
+update worker set note = note || '!' where id = 1;
+select id, note from worker order by id;
+update worker w set days = 0 where w.id = 1;
+update worker as w set days = w.days + 2 where w.id = 1;
+update only worker set days = 3 where id = 1;
+update public.worker set days = 4 where id = 1;
+update worker set days = 10 where id in (1, 2);
+update worker set days = 11 where id in (select id from worker where name like 'A%');
+update worker set days = 12 where exists (select 1 from worker w where w.id = worker.id + 3);
+update worker set days = (select max(days) from worker) where id = 4;
+select id, days from worker order by id;
+update worker set days = case when id < 3 then 1 else 2 end;
+select id, days from worker order by id;
+update worker set days = id, id = id where id = 1;
+update worker set days = coalesce(days, 0) + 5 where id = 4;
+update worker set id = id + 100 where id = 4;
+select id from worker order by id;
+update worker set id = id + 1;
+select id from worker order by id;
+update worker set days = 1 where false;
+update worker set days = 1 where null;
+update worker set days = 1 where id = 999;
+update worker set nothing = 1;
+update worker set days = nothing;
+update nowhere set a = 1;
+update worker set days = 1, days = 2;
+update worker set w.days = 1;
+update worker set;
+update worker where id = 1;
+update worker set days = 1 where id = 'x';
+update worker set days = 'many' where id = 1;
+update worker set days = 99999999999 where id = 2;
+update worker set days = '7' where id = 2;
+update worker set days = 2.6 where id = 2;
+select days from worker where id = 2;
+update worker set pay = 1000000 where id = 2;
+update worker set note = 'too long' where id = 2;
+update worker set since = '2026-02-30' where id = 2;
+update worker set since = 'tomorrow'::date where id = 2;
+update worker set active = 'perhaps' where id = 2;
+update worker set name = null where id = 2;
+update worker set name = 5 where id = 2;
+select name from worker where id = 2;
+update worker set days = days order by id limit 1;
+select count(*) from worker;
+
+\group From other tables
+create table account (id int primary key, owner text, balance numeric(10,2));
+create table transfer (account_id int, amount numeric(10,2), done boolean default false);
+insert into account values (1, 'Ann', 100.00), (2, 'Bob', 50.00), (3, 'Cid', 0.00);
+insert into transfer (account_id, amount) values (1, -20.00), (2, 20.00), (3, 5.50), (3, 4.50);
+\try
+update account set balance = balance + t.amount from transfer t where t.account_id = account.id and t.account_id < 3;
+select id, balance from account order by id;
+update account a set balance = a.balance + s.total from (select account_id, sum(amount) as total from transfer group by account_id) as s where s.account_id = a.id and a.id = 3;
+select balance from account where id = 3;
+update account set balance = balance + (select sum(amount) from transfer where account_id = account.id) where id = 3;
+select balance from account where id = 3;
+update transfer set done = true from account where account.id = transfer.account_id and owner = 'Cid';
+select account_id, done from transfer order by account_id, amount;
+update account a set owner = v.name from (values (1, 'Anna'), (2, 'Bobby')) as v (id, name) where v.id = a.id;
+select owner from account order by id;
+update account a set owner = b.owner from account b where b.id = a.id + 1 and a.id = 1;
+select owner from account where id = 1;
+with rich as (select id from account where balance > 60) update account set owner = upper(owner) where id in (select id from rich);
+select id, owner from account order by id;
+with changed as (update account set balance = 0 where id = 1 returning id, balance) select * from changed;
+update account set balance = t.amount from transfer t join account b on b.id = t.account_id where account.id = t.account_id and account.id = 1;
+select balance from account where id = 1;
+update account set balance = x.amount from transfer x where x.nothing = 1;
+update account set balance = balance from account where id = 1;
+update account set id = t.account_id from transfer t where false;
+
+\group Returning
+create table job (id int primary key, title text, tries int default 0, pay numeric(6,2), due date);
+insert into job values (1, 'dig', 0, 12.50, '2026-01-31'), (2, 'sow', 1, 9.00, '2026-02-28'), (3, 'reap', 2, null, null);
+\try
+update job set tries = tries + 1 where id = 1 returning id, tries;
+update job set tries = tries + 1 returning *;
+update job set title = upper(title) where id = 2 returning title;
+update job set pay = pay * 2 where id = 1 returning pay;
+update job set pay = pay + 1 where id = 1 returning pay * 10 as ten;
+update job set pay = 3 where id = 3 returning pay;
+update job set due = due + 1 where id < 3 returning due;
+update job set tries = 0 where id = 99 returning id;
+update job j set tries = 5 where j.id = 3 returning j.id, j.title || '!' as t;
+update job set tries = 7 where id = 3 returning id as key;
+update job set tries = 7 where id = 3 returning tries > 5;
+update job set tries = 7 where id = 3 returning (select count(*) from job);
+update job set tries = 7 where id = 3 returning nothing;
+update job set tries = (select count(*) from job) where id = 1 returning tries;
+update job set tries = $1 where id = $2 returning id, tries \bind 9 1
+update job set title = $1 where id = 1 returning title \bind new
+with u as (update job set tries = 0 returning id) select count(*) from u;
+update job set tries = v.n from (values (1, 10), (2, 20)) as v (id, n) where job.id = v.id returning job.id, tries, v.n;
+update job set pay = round(pay / 7, 2) where id = 1 returning pay;
+
+\group Constraints
+create table parent (id int primary key, code text unique);
+create table child (id int primary key, parent_id int references parent (id) on update cascade, age int check (age >= 0), name text not null);
+create table leaf (id int primary key, parent_id int references parent (id));
+insert into parent values (1, 'a'), (2, 'b'), (3, 'c');
+insert into child values (10, 1, 5, 'x'), (11, 2, 6, 'y');
+insert into leaf values (20, 3);
+\try
+update parent set id = 2 where id = 1;
+update parent set code = 'b' where id = 1;
+update parent set code = null where id = 1;
+update parent set id = 100 where id = 1;
+select parent_id from child where id = 10;
+update parent set id = 300 where id = 3;
+update child set parent_id = 999 where id = 10;
+update child set parent_id = null where id = 10;
+update child set age = -1 where id = 11;
+update child set age = null where id = 11;
+update child set name = null where id = 11;
+update child set id = 10 where id = 11;
+update parent set id = null where id = 2;
+select id, parent_id, age from child order by id;
+select id, code from parent order by id;
+begin;
+update child set age = 50 where id = 11;
+update child set age = -50 where id = 11;
+update child set age = 51 where id = 11;
+commit;
+select age from child where id = 11;
+create view adult as select id, age from child where age > 17;
+update adult set age = 20 where id = 10;
