@@ -30,9 +30,9 @@ import argparse
 import hashlib
 import json
 import os
-import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,7 +43,7 @@ from pathlib import Path
 os.environ.setdefault("PATIENCE", "30")
 from answers import Session, read_groups
 from owned import Server, free_ports
-from wire import Conn
+from wire import Conn, Refused, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests/statements"
@@ -75,28 +75,35 @@ MARK = "<!-- What follows is written by `tests/clients/statements.py --write`. -
 
 
 class PostgreSql:
-    """A PostgreSQL 15 of its own, in an empty folder, as a context. As root it runs as `postgres`."""
+    """A PostgreSQL 15 of its own, in an empty folder, as a context. It refuses to run as root, and is then run as `postgres`."""
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(dir=MEMORY)
         self.port = free_ports(1)[0]
-        self.prefix = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-        if self.prefix:
-            os.chown(self.folder, pwd.getpwnam("postgres").pw_uid, -1)
+        as_user = {"cwd": self.folder, "stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        if os.getuid() == 0:
+            shutil.chown(self.folder, "postgres")
+            as_user |= {"user": "postgres", "group": "postgres", "extra_groups": []}
         data = f"{self.folder}/data"
-        self.run("initdb", "-N", "-D", data, "-U", "ums", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
-        options = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "timezone": "UTC",
-                   "autovacuum": "off", "log_min_messages": "fatal"}  # fmt: skip
-        settings = " ".join(f"-c {name}='{value}'" for name, value in options.items())
-        self.run("pg_ctl", "-w", "-D", data, "-l", f"{self.folder}/log", "-o", settings, "start")
+        initdb = [BINARIES / "initdb", "-N", "-D", data, "-U", "ums", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"]
+        subprocess.run(initdb, check=True, **as_user)
+        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "timezone": "UTC",
+                    "autovacuum": "off", "log_min_messages": "fatal"}  # fmt: skip
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        self.process = subprocess.Popen([BINARIES / "postgres", "-D", data, *options], stderr=subprocess.DEVNULL, **as_user)
+        wait_for("PostgreSQL", self.answers, True)
         return self
 
-    def run(self, program, *arguments):
-        command = [*self.prefix, BINARIES / program, *arguments]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=self.folder)
+    def answers(self):
+        try:
+            Conn(self.port, database="postgres").close()
+        except (OSError, Refused):
+            return False
+        return True
 
     def __exit__(self, *_):
-        self.run("pg_ctl", "-w", "-m", "immediate", "-D", f"{self.folder}/data", "stop")
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
         shutil.rmtree(self.folder)
 
 

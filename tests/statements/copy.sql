@@ -259,7 +259,6 @@ copy (select 1/0) to stdout;
 copy t to stdout with (format nosuch);
 copy t to '/nonexistent/folder/file';
 copy t from '/nonexistent/folder/file';
-copy t to program 'nosuchprogram';
 begin;
 copy t (a) to stdout;
 commit;
