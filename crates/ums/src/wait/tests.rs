@@ -123,6 +123,16 @@ fn a_wait_can_be_asked_only_if_it_is_for_something_with_owners_and_has_not_ended
 }
 
 #[test]
+fn two_waits_of_one_waiter_have_different_numbers() {
+    let numbers = [(); 2].map(|()| {
+        let ticket = thread_waiter().begin(What::new(WaitReason::MUTEX));
+        assert!(ticket.abandon());
+        ticket.number()
+    });
+    assert_ne!(numbers[0], numbers[1]);
+}
+
+#[test]
 fn what_a_waiter_borrows_stays_as_long_as_it_is_asked() {
     let asked = &thread_waiter().record.view.asked;
     std::thread::scope(|scope| {

@@ -308,6 +308,8 @@ mod tests {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk { direct: false });
         let how = How { create: true, ..How::default() };
         let file = Opened::open(&disk, &path, how).unwrap();
+        assert_eq!(disk.full_path(&folder.join("new")).unwrap().file_name(), Some("new".as_ref()));
+        disk.full_path(&path.join("below a file")).unwrap_err();
         std::fs::hard_link(&path, &other).unwrap();
         assert_eq!(file.file.links().unwrap(), 2);
         disk.delete(&path).unwrap();

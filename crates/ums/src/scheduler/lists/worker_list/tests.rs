@@ -167,4 +167,14 @@ fn each_is_on_its_list(workers: &mut Workers<()>, waiting: &VecDeque<u32>, curre
     let mut waiting = Vec::from(waiting.clone());
     waiting.sort_unstable();
     assert_eq!(on[3], waiting);
+    assert_eq!(workers.in_state(State::Waiting), waiting.len());
+}
+
+#[test]
+fn the_check_finds_a_wrong_count_of_waiting_workers() {
+    let mut workers = idle(2, true);
+    let all_listed = workers.check();
+    assert_eq!(all_listed, Ok(()));
+    workers.waiting += 1;
+    assert!(workers.check().is_err_and(|text| text.contains("workers wait")));
 }
