@@ -214,6 +214,16 @@ impl EventRing {
         self.put(event, worker, detail, at);
     }
 
+    /// Records several events of the same moment, in this order, each with its worker and detail.
+    #[inline]
+    pub fn record_all<const N: usize>(&self, events: [(RingEvent, u32, u32); N], at: u64) {
+        let at = self.take_time(at);
+        let mut head = self.head.load(Ordering::Relaxed);
+        for (event, worker, detail) in events {
+            head = self.write_after(head, event, worker, detail, at);
+        }
+    }
+
     /// Records a switch to a worker, by the yield of another one. Reads the clock now and then.
     #[inline(always)]
     pub fn record_yield(&self, worker: u32) {
@@ -256,6 +266,14 @@ impl EventRing {
     /// gets the time of the one before it, if that is later.
     #[inline]
     fn put(&self, event: RingEvent, worker: u32, detail: u32, at: u64) {
+        let at = self.take_time(at);
+        self.write(event, worker, detail, at);
+    }
+
+    /// Notes that records with a time of their own follow, and returns that time: `at`, or that of
+    /// the record before, if it is later.
+    #[inline]
+    fn take_time(&self, at: u64) -> u64 {
         let at = at.max(self.last.load(Ordering::Relaxed));
         let unread = self.unread.load(Ordering::Relaxed);
         if unread > 0 {
@@ -265,12 +283,17 @@ impl EventRing {
             self.unread.store(0, Ordering::Relaxed);
         }
         self.last.store(at, Ordering::Relaxed);
-        self.write(event, worker, detail, at);
+        at
     }
 
     #[inline(always)]
     fn write(&self, event: RingEvent, worker: u32, detail: u32, at: u64) {
-        let head = self.head.load(Ordering::Relaxed);
+        self.write_after(self.head.load(Ordering::Relaxed), event, worker, detail, at);
+    }
+
+    /// Writes a record after this head, and returns the next head.
+    #[inline(always)]
+    fn write_after(&self, head: u64, event: RingEvent, worker: u32, detail: u32, at: u64) -> u64 {
         // A reader that sees one of the stores below sees this head, too.
         fence(Ordering::Release);
         let place = &self.places[head as usize % RING_RECORDS];
@@ -279,6 +302,7 @@ impl EventRing {
         place.at.store(at, Ordering::Relaxed);
         place.what.store(what, Ordering::Relaxed);
         self.head.store(head + 1, Ordering::Release);
+        head + 1
     }
 
     /// Returns the records, the oldest first, in order of time.
@@ -439,6 +463,26 @@ mod tests {
         ring.record_yield_by(|| 10, 2);
         ring.record_at(RingEvent::Wake, 3, 0, 20);
         assert!(ring.read().iter().all(|record| record.at == 1000));
+    }
+
+    #[test]
+    fn events_of_one_moment_are_recorded_in_their_order_b43() {
+        let ring = EventRing::take(0);
+        ring.record_at(RingEvent::Wait, 1, 5, 1000);
+        ring.record_yield_by(|| 2000, 2);
+        let finish = (RingEvent::Finish, 2, 0);
+        ring.record_all([(RingEvent::Wake, 1, 9), finish, (RingEvent::Switch, 1, 0)], 3000);
+        ring.record_all([(RingEvent::Leave, 1, 3)], 10);
+        let seen = ring.read().into_iter().map(|r| (r.number, r.at, r.event, r.worker, r.detail));
+        let all = [
+            (0, 1000, RingEvent::Wait, 1, 5),
+            (1, 2000, RingEvent::Switch, 2, 0),
+            (2, 3000, RingEvent::Wake, 1, 9),
+            (3, 3000, RingEvent::Finish, 2, 0),
+            (4, 3000, RingEvent::Switch, 1, 0),
+            (5, 3000, RingEvent::Leave, 1, 3),
+        ];
+        assert!(seen.eq(all));
     }
 
     #[test]

@@ -38,7 +38,9 @@ const FIRST_BITS: u32 = 10;
 /// Returns the bucket for a wait of this length, in nanoseconds.
 #[inline]
 fn bucket(ns: u64) -> usize {
-    ((u64::BITS - (ns >> FIRST_BITS).leading_zeros()) as usize).min(WAIT_BUCKETS - 1)
+    // Not 0, so that the logarithm is one instruction.
+    let at_least_the_first = ns | ((1 << FIRST_BITS) - 1);
+    ((at_least_the_first.ilog2() + 1 - FIRST_BITS) as usize).min(WAIT_BUCKETS - 1)
 }
 
 /// Returns the upper end of a bucket of a wait histogram, in nanoseconds: each wait in the bucket
@@ -186,9 +188,11 @@ const PLACES: usize = 6;
 const PLACES_HERE: usize = 2;
 const PLACES_MORE: usize = PLACES - PLACES_HERE;
 
+/// In the place of the first reason: the request has not waited yet. It is no reason's number.
+const NO_REASON: u16 = u16::MAX;
+
 /// What one request has waited for. The only writer is the worker that carries the request out. In
 /// the order of the fields, so that most waits touch the first line of memory only.
-#[derive(Default)]
 #[repr(C)]
 pub(crate) struct RequestWaits {
     used: AtomicU16,
@@ -233,17 +237,28 @@ impl Place {
     }
 }
 
+impl Default for RequestWaits {
+    fn default() -> RequestWaits {
+        RequestWaits {
+            used: AtomicU16::new(0),
+            reasons: [const { AtomicU16::new(NO_REASON) }; PLACES_HERE],
+            places: Default::default(),
+            more: AtomicRef::new(),
+        }
+    }
+}
+
 impl RequestWaits {
     /// Clears the counts, because a request begins.
     pub fn clear(&self) {
         self.used.store(0, Ordering::Relaxed);
+        self.reasons[0].store(NO_REASON, Ordering::Relaxed);
     }
 
     /// Returns whether this is the first reason for which the request has waited.
     #[inline(always)]
     pub fn is_first(&self, reason: WaitReason) -> bool {
-        let first = self.reasons[0].load(Ordering::Relaxed);
-        self.used.load(Ordering::Relaxed) > 0 && first == reason.index() as u16
+        self.reasons[0].load(Ordering::Relaxed) == reason.index() as u16
     }
 
     /// Counts a wait for the first reason.
@@ -415,6 +430,9 @@ mod tests {
         }
         waits.clear();
         assert_eq!(waits.read().count(), 0);
+        assert!((0..PLACES).all(|index| !waits.is_first(WaitReason::from_index(index))));
+        waits.ended(WaitReason::MUTEX, 1, 0);
+        assert!(waits.is_first(WaitReason::MUTEX) && !waits.is_first(WaitReason::SLEEP));
     }
 
     #[test]

@@ -151,15 +151,27 @@ impl Scheduler {
     }
 
     /// Does what a turn would do for a worker that has begun to wait for the request that it has
-    /// taken. Returns None if the turn has more to do than to start that request; the request may
-    /// be in the urgent lane then.
+    /// taken. Returns the worker that has the request, and the low part of the request's number;
+    /// the caller records that it starts. Returns None if the turn has more to do than to give that
+    /// request to an idle worker. Then the turn does it.
     #[inline]
-    pub(super) fn start_awaited_at_once(&self, core: &mut Core) -> Option<WorkerId> {
-        if self.peers_unnotified.get() != PeersUnnotified::Nothing || !self.quiet(core) {
-            return None;
+    pub(super) fn start_awaited_at_once(&self, core: &mut Core) -> Option<(WorkerId, u32)> {
+        let at_once = core.workers.idle.len > 0
+            && self.queue.urgent() == 0
+            && !core.fairness.goes_by_age()
+            && self.peers_unnotified.get() == PeersUnnotified::Nothing
+            && self.quiet(core);
+        let awaited = if at_once { core.awaited.take()? } else { return None };
+        let (id, now, state) = (core.workers.idle.tail, core.turn_at, awaited.state());
+        let request = state.id as u32;
+        let passes = (core.workers.runnable() > 0 || !self.queue.is_empty())
+            && self.passes_over_older(core, state);
+        self.count_queued(state, now);
+        core.workers.start(id, awaited, now);
+        if passes {
+            self.count_passed_by_join(core, now);
         }
-        let awaited = core.awaited.take()?;
-        self.start_awaited(core, awaited)
+        Some((id, request))
     }
 
     /// Starts a request that a worker has begun to wait for, if the urgent lane is empty (rule 3 of
@@ -262,10 +274,16 @@ impl Scheduler {
     /// Counts and records that a worker starts a request.
     #[inline]
     pub(super) fn count_start(&self, core: &Core, id: WorkerId, request: &RequestState, now: u64) {
+        self.count_queued(request, now);
+        core.record_at(RingEvent::Start, id, request.id as u32, now);
+    }
+
+    /// Counts how long a request that starts now was queued.
+    #[inline]
+    fn count_queued(&self, request: &RequestState, now: u64) {
         let row = self.waits.row(WaitReason::THREADPOOL);
         add(&row.begun, 1);
         row.ended(now.saturating_sub(request.enqueued), 0);
-        core.record_at(RingEvent::Start, id, request.id as u32, now);
     }
 
     /// Finds a worker for a queued request. Tries, in this order: the current worker if it is idle

@@ -53,7 +53,7 @@ impl Scheduler {
     /// Ends the turn of worker `me`, which has ended a request. Makes the joiner, which has waited
     /// for that end, ready. Returns the request that the worker begins next, or how the worker
     /// leaves its stack.
-    #[inline(never)]
+    #[inline]
     pub(super) fn finish(
         &self,
         me: WorkerId,
@@ -64,25 +64,46 @@ impl Scheduler {
         add(&self.counters.turns, 1);
         // A collector of spans may run code of its own, so it does that before the choice.
         waiter.record.spans.pause();
-        let mut next = None;
-        if let Some(joiner) = joiner {
-            next = self.with(|core| {
-                let parked = joiner.waiter.is_parked_at(self.inbox);
-                let sibling_goes = parked && self.sibling_goes(core, &joiner, position, now);
-                let joiner_goes = parked && !sibling_goes;
-                joiner_goes.then(|| self.choose_joiner(core, me, joiner.waiter, now)).flatten()
-            });
-            match next {
-                Some(_) => _ = joiner.kept(),
-                None => ready_at(joiner, now),
-            }
+        if let Some(joiner) = joiner
+            && let Some(way_out) = self.finish_for(joiner, me, position, now)
+        {
+            return Err(way_out);
         }
-        let next = next.or_else(|| {
-            self.with(|core| {
-                let row = core.siblings.row_of(position);
-                let in_row = row.and_then(|row| self.next_in_row(core, me, row, position, now));
-                in_row.or_else(|| self.next_request(core, me, now))
-            })
+        self.finish_beside_others(me, waiter, position, now)
+    }
+
+    /// Hands the baton to the joiner, if that goes first, and returns how the worker leaves its
+    /// stack. Otherwise makes the joiner ready, and returns None.
+    #[inline(never)]
+    fn finish_for(&self, joiner: Claimed, me: WorkerId, position: u64, now: u64) -> Option<WayOut> {
+        let chosen = self.with(|core| {
+            let parked = joiner.waiter.is_parked_at(self.inbox);
+            let goes = parked && !self.sibling_goes(core, &joiner, position, now);
+            goes.then(|| self.choose_joiner(core, me, joiner.waiter, now)).flatten()
+        });
+        let Some(id) = chosen else {
+            ready_at(joiner, now);
+            return None;
+        };
+        joiner.kept();
+        point("turn");
+        self.check();
+        Some(self.with(|core| core.hand_over(self, id, SwitchEvent::None)).by_event())
+    }
+
+    /// Ends the turn of a worker that has ended a request, for which no joiner goes first.
+    #[inline(never)]
+    fn finish_beside_others(
+        &self,
+        me: WorkerId,
+        waiter: &'static Waiter,
+        position: u64,
+        now: u64,
+    ) -> Result<WorkRequest, WayOut> {
+        let next = self.with(|core| {
+            let row = core.siblings.row_of(position);
+            let in_row = row.and_then(|row| self.next_in_row(core, me, row, position, now));
+            in_row.or_else(|| self.next_request(core, me, now))
         });
         let Some(next) = next else {
             self.with(|core| core.end_request(self, me, now));
@@ -158,11 +179,14 @@ impl Scheduler {
         if !self.options.kind.can_resume(core, parent) {
             return None;
         }
-        Some(self.go_on_by_joiner(core, me, parent, now))
+        core.end_request(self, me, now);
+        self.count_join(core, now);
+        Some(Next::Worker(parent))
     }
 
     /// Chooses the joiner, a parked worker of this scheduler: it is Running, and the current worker
-    /// is Idle. Returns None, and has changed nothing, if a turn might choose something else.
+    /// is Idle; the switch is recorded. Returns None, and has changed nothing, if a turn might
+    /// choose something else.
     #[inline]
     fn choose_joiner(
         &self,
@@ -170,7 +194,7 @@ impl Scheduler {
         me: WorkerId,
         joiner: &Waiter,
         now: u64,
-    ) -> Option<Next> {
+    ) -> Option<WorkerId> {
         let goes_first = (core.workers.signalled.is_empty() || core.fairness.is_quick(now))
             && self.queue.urgent() == 0
             && core.fairness.prefers()
@@ -181,16 +205,19 @@ impl Scheduler {
         let id = joiner.worker.load(Ordering::Relaxed);
         joiner.signalled.store(now, Ordering::Relaxed);
         joiner.record.spans.woken();
-        core.record_at(RingEvent::Wake, id, core.number, now);
         core.workers.resume(id);
-        Some(self.go_on_by_joiner(core, me, id, now))
+        core.workers.finish(me, now);
+        let wake = (RingEvent::Wake, id, core.number);
+        let finish = (RingEvent::Finish, me, 0);
+        core.record_all([wake, finish, (RingEvent::Switch, id, 0)], now);
+        core.end_turn(self, now, 0);
+        self.count_join(core, now);
+        Some(id)
     }
 
-    /// Worker `me` has ended its request and becomes idle; the joiner, which has become Running,
-    /// goes on.
+    /// Counts that a worker has ended its request, and that the joiner goes on.
     #[inline(always)]
-    fn go_on_by_joiner(&self, core: &mut Core, me: WorkerId, joiner: WorkerId, now: u64) -> Next {
-        core.end_request(self, me, now);
+    fn count_join(&self, core: &mut Core, now: u64) {
         // All that is ready has been so for longer than the joiner, or it counts as if it had.
         let queued = !self.queue.is_empty() && self.can_start_others(core);
         if queued || core.workers.runnable() > 0 {
@@ -198,7 +225,6 @@ impl Scheduler {
         }
         add(&self.counters.end_switches, 1);
         self.publish_at_times(core);
-        Next::Worker(joiner)
     }
 
     /// Takes the first request of the own lane for worker `me`. Returns None if a turn might choose

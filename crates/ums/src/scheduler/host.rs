@@ -15,13 +15,13 @@ use super::finish::EndedRequest;
 use super::state::HERE;
 use super::switch::SwitchEvent;
 use super::wake::ready_at;
-use super::{Core, Scheduler, SchedulerOptions, set_here};
+use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, set_here};
 use crate::os::entry::{self, outside};
 use crate::os::linux::open;
 use crate::os::panics::contain;
 use crate::os::threads::{self, Promise, ThreadHandle};
 use crate::os::{self, clock};
-use crate::record::counters::add;
+use crate::record::counters::{add, set};
 use crate::record::report::{self, WarningKind};
 use crate::scheduler::Peers;
 use crate::scheduler::lists::WorkerId;
@@ -140,12 +140,24 @@ impl Scheduler {
         };
         let added = core.workers.add(waiter, execution, clock::ticks());
         debug_assert_eq!(added, id);
+        set(&self.counters.workers, core.workers.count());
         core.create_again = 0;
         self.made_one(core);
         add(&self.counters.workers_created, 1);
         add(&self.counters.reserve_workers, u64::from(reserve));
         self.roster.lock().insert(id, waiter);
         Some(id)
+    }
+
+    /// Takes a retired worker out of the table.
+    pub(super) fn remove_worker(
+        &self,
+        core: &mut Core,
+        id: WorkerId,
+    ) -> (&'static Waiter, ExecutionContext) {
+        let removed = core.workers.remove(id);
+        set(&self.counters.workers, core.workers.count());
+        removed
     }
 
     #[cold]
@@ -215,7 +227,7 @@ impl Scheduler {
         waiter: &'static Waiter,
         began: u64,
     ) -> EndedRequest {
-        let mut joiner = None;
+        let (mut joiner, mut has_ended) = (None, false);
         let position = request.state().position.load(Ordering::Relaxed);
         if !self.waited_too_long(&request) && request.state().start(waiter, began) {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
@@ -226,11 +238,12 @@ impl Scheduler {
                 // A request ends at once, also if its worker has lost the baton meanwhile.
                 if !request.state().is_alone() {
                     joiner = request.end();
+                    has_ended = true;
                 }
             });
             add(&self.counters.panics, u64::from(!fine));
-            // Here the worker has the baton again. Ends no request twice.
-            if fine && joiner.is_none() {
+            // Here the worker has the baton again.
+            if fine && !has_ended {
                 joiner = request.end();
             }
             waiter.record.spans.end_request();

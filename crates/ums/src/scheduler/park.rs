@@ -6,13 +6,13 @@ use super::switch::SwitchEvent;
 use super::way_out::{Leave, WayOut};
 use super::{Core, PeersUnnotified, Scheduler, Timed, set_here};
 use crate::os::clock::{self, NEVER};
-use crate::os::counted::AtomicU64;
 use crate::os::threads::point;
 use crate::record::counters::{add, set};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::record::wait_stats::{RequestWaits, WaitCounters};
+use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::wait::{Outcome, Ticket, Waiter};
@@ -155,22 +155,36 @@ impl Scheduler {
         point("turn");
         self.check();
         let quickly = self.with(|core| {
-            core.begin_wait(self, waiter, reason, began);
+            let me = core.check_waits(waiter);
+            core.end_turn(self, began, 0);
+            let wait = (RingEvent::Wait, me, reason.index() as u32);
             let next = if core.awaited.is_some() {
-                self.start_awaited_at_once(core)?
+                core.workers.wait(me, began);
+                let Some((next, request)) = self.start_awaited_at_once(core) else {
+                    core.record_all([wait], began);
+                    return None;
+                };
+                let start = (RingEvent::Start, next, request);
+                core.record_all([wait, start, (RingEvent::Switch, next, 0)], began);
+                next
             } else {
-                if !self.only_workers_are_ready(core) {
+                let next = if self.only_workers_are_ready(core) {
+                    core.workers.wait_for_next(me, began)
+                } else {
+                    core.workers.wait(me, began);
+                    None
+                };
+                let next = next.filter(|next| self.options.kind.can_resume(core, *next));
+                let Some(next) = next else {
+                    core.record_all([wait], began);
                     return None;
-                }
-                let next = core.workers.next_signalled()?;
-                if !self.options.kind.can_resume(core, next) {
-                    return None;
-                }
+                };
+                core.record_all([wait, (RingEvent::Switch, next, 0)], began);
                 next
             };
             add(&row.switches, 1);
             self.publish_at_times(core);
-            Some(core.hand_over(self, next, SwitchEvent::At(began)))
+            Some(core.hand_over(self, next, SwitchEvent::None))
         });
         match quickly {
             Some(handed) => handed.by_event(),
@@ -179,16 +193,15 @@ impl Scheduler {
     }
 
     /// Publishes the lengths of the lists after a quick turn, because the next one may be late: a
-    /// worker may compute for long. Those that change rarely are compared first. The number of
-    /// timers is published once in [`PUBLISH_EVERY`] turns.
+    /// worker may compute for long. The number of requests on the I/O list changes rarely, so it is
+    /// compared first. The number of timers is published once in [`PUBLISH_EVERY`] turns.
     #[inline]
     pub(super) fn publish_at_times(&self, core: &Core) {
         set(&self.counters.waiting, core.workers.waiting());
         set(&self.counters.runnable, core.workers.runnable());
         set(&self.counters.idle, core.workers.idle.len as usize);
-        let shown = |gauge: &AtomicU64, now: usize| gauge.load(Ordering::Relaxed) == now as u64;
-        let rest = shown(&self.counters.pending_io, core.io.outstanding())
-            && shown(&self.counters.workers, core.workers.count());
+        let shown = self.counters.pending_io.load(Ordering::Relaxed);
+        let rest = shown == core.io.outstanding() as u64;
         if !rest || self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
             self.publish(core);
         }
@@ -201,7 +214,6 @@ impl Scheduler {
         // The look at the driver comes last, because the driver counts looks.
         core.workers.yielded.is_empty()
             && self.queue.is_empty()
-            && core.awaited.is_none()
             && !core.fairness.goes_by_age()
             && self.peers_unnotified.get() == PeersUnnotified::Nothing
             && self.quiet(core)
@@ -302,12 +314,18 @@ impl Scheduler {
 }
 
 impl Core {
-    /// The current worker, whose turn ends now, begins to wait. `at` is the time, in ticks.
+    /// Returns the current worker, whose waiter this is, and which may wait.
     #[inline(always)]
-    fn begin_wait(&mut self, scheduler: &Scheduler, waiter: &Waiter, reason: WaitReason, at: u64) {
+    fn check_waits(&self, waiter: &Waiter) -> WorkerId {
         let me = self.current;
         debug_assert_eq!(waiter.worker.load(Ordering::Relaxed), me, "a worker parks itself");
         assert_ne!(me, STANDBY, "the standby never waits");
+        me
+    }
+
+    /// The current worker, whose turn ends now, begins to wait. `at` is the time, in ticks.
+    fn begin_wait(&mut self, scheduler: &Scheduler, waiter: &Waiter, reason: WaitReason, at: u64) {
+        let me = self.check_waits(waiter);
         self.workers.wait(me, at);
         self.record_at(RingEvent::Wait, me, reason.index() as u32, at);
         self.end_turn(scheduler, at, 0);
@@ -321,7 +339,7 @@ mod tests {
     use crate::Node;
     use crate::scheduler::here;
 
-    /// Each task gets a new worker, because all others wait. It is started by the quick path.
+    /// Each task gets a new worker, because all others wait.
     fn nest(depth: u64) {
         let here = here().expect("a task runs on a worker");
         let shown = here.counters.workers.load(Ordering::Relaxed);

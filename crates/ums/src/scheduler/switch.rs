@@ -46,7 +46,7 @@ impl Scheduler {
 /// Whether the event ring records a switch, and at which time.
 #[derive(Clone, Copy)]
 pub(super) enum SwitchEvent {
-    /// There is no ring.
+    /// There is no ring, or the caller has recorded the switch.
     None,
     /// The time is read for the record.
     Now,
@@ -114,6 +114,13 @@ impl Core {
     /// Makes `to` the current worker.
     #[inline]
     pub(super) fn hand_to(&mut self, scheduler: &Scheduler, to: WorkerId, event: SwitchEvent) {
+        self.switches_to(to, event);
+        self.workers.get(to).waiter.is_current(scheduler);
+    }
+
+    /// The first half of [`hand_to`](Core::hand_to): records the switch.
+    #[inline(always)]
+    pub(super) fn switches_to(&mut self, to: WorkerId, event: SwitchEvent) {
         self.current = to;
         self.quantum_began = 0;
         match event {
@@ -126,8 +133,14 @@ impl Core {
             }
             SwitchEvent::At(at) => self.record_at(RingEvent::Switch, to, 0, at),
         }
-        let worker = self.workers.get(to);
-        scheduler.current_waiter.store(Some(worker.waiter));
-        add(&worker.waiter.record.view.switches, 1);
+    }
+}
+
+impl Waiter {
+    /// The second half of [`Core::hand_to`], for the waiter of the worker that is current now.
+    #[inline(always)]
+    pub(super) fn is_current(&'static self, scheduler: &Scheduler) {
+        scheduler.current_waiter.store(Some(self));
+        add(&self.record.view.switches, 1);
     }
 }

@@ -17,6 +17,7 @@ use crate::os::threads::point;
 use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
+use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoResult};
 use crate::scheduler::lists::worker_list::State;
 use crate::wait::{seeing_none, thread_waiter};
@@ -100,6 +101,13 @@ impl Scheduler {
     /// processor's counter if timers are set.
     #[inline]
     pub(super) fn quiet(&self, core: &mut Core) -> bool {
+        self.inbox.any() | core.has_any() == 0 || self.nothing_is_due(core)
+    }
+
+    /// Returns the same. Not inlined, so that a turn saves no registers for this call if there is
+    /// nothing to look at.
+    #[inline(never)]
+    fn nothing_is_due(&self, core: &mut Core) -> bool {
         self.inbox.is_empty()
             && core.done.is_empty()
             && core.routines.is_empty()
@@ -189,6 +197,18 @@ impl Core {
     #[inline]
     pub(super) fn has_any(&self) -> usize {
         self.routines.len() | self.io.outstanding() | self.timers.len()
+    }
+
+    /// Records several events, for which the clock was read at `at`.
+    #[inline]
+    pub(super) fn record_all<const N: usize>(
+        &self,
+        events: [(RingEvent, WorkerId, u32); N],
+        at: u64,
+    ) {
+        if let Some(ring) = self.ring {
+            ring.record_all(events, at);
+        }
     }
 
     /// Reads the clock, because a worker is about to have its turn.

@@ -111,6 +111,8 @@ impl Ticket {
     #[inline]
     pub(crate) fn result(self, outcome: Outcome) -> Result<(), WaitError> {
         match outcome {
+            // First, so that it is one comparison.
+            Outcome::Granted => Ok(()),
             Outcome::Deadlock => Err(WaitError::Deadlock(DeadlockId::from_number(
                 self.waiter.deadlock.load(Ordering::Relaxed).into(),
             ))),

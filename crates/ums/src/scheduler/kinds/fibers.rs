@@ -78,9 +78,14 @@ impl Kind for Fibers {
         event: SwitchEvent,
     ) -> Handed {
         let me = core.current;
-        core.hand_to(scheduler, to, event);
-        let next = core.fiber_of(to);
-        Handed::Left(match core.workers.get(me).execution {
+        core.switches_to(to, event);
+        let (mine, theirs) = core.workers.get_both(me, to);
+        theirs.waiter.is_current(scheduler);
+        let next = match theirs.execution {
+            Some(ExecutionContext::Fiber(fiber, _)) => Some(fiber),
+            _ => None,
+        };
+        Handed::Left(match mine.execution {
             Some(ExecutionContext::Fiber(_, Some(suspender))) => WayOut::of_fiber(suspender, next),
             _ => WayOut::STAY,
         })
@@ -167,7 +172,7 @@ fn bury_current(scheduler: &Scheduler) {
         let id = core.current;
         core.current = STANDBY;
         scheduler.current_waiter.store(Some(scheduler.standby));
-        core.workers.remove(id)
+        scheduler.remove_worker(core, id)
     });
     waiter.give_back();
     let ExecutionContext::Fiber(fiber, _) = execution else { return };

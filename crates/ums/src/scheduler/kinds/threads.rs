@@ -90,7 +90,7 @@ impl Kind for Threads {
     }
 
     fn retire(scheduler: &Scheduler, id: WorkerId) {
-        let (waiter, execution) = scheduler.with(|core| core.workers.remove(id));
+        let (waiter, execution) = scheduler.with(|core| scheduler.remove_worker(core, id));
         // The thread sees Retired, gives its waiter back, and ends without touching the core.
         waiter.event.set();
         if let ExecutionContext::Thread(thread) = execution {

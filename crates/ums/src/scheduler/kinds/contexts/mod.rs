@@ -97,7 +97,7 @@ impl Kind for Contexts {
     }
 
     fn retire(scheduler: &Scheduler, id: WorkerId) {
-        let (_, execution) = scheduler.with(|core| core.workers.remove(id));
+        let (_, execution) = scheduler.with(|core| scheduler.remove_worker(core, id));
         if let ExecutionContext::Own(own) = execution {
             scheduler.graves.lock().push(own.end());
         }

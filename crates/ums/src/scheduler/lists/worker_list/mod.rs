@@ -119,6 +119,14 @@ impl<S> Worker<S> {
         self.since = now;
         self.waiter.record.view.state.store(to as u8, Ordering::Relaxed);
     }
+
+    /// Becomes Runnable because its wait has ended, behind this worker.
+    #[inline]
+    fn be_signalled(&mut self, behind: WorkerId, now: u64) {
+        self.put(State::Runnable, now);
+        self.waited = true;
+        self.prev = behind;
+    }
 }
 
 impl Waiter {
@@ -279,6 +287,13 @@ impl<S> Workers<S> {
         worker
     }
 
+    /// Returns the workers of two numbers, as [`Workers::get`] does.
+    #[inline]
+    pub fn get_both(&self, one: WorkerId, other: WorkerId) -> (&Worker<S>, &Worker<S>) {
+        let slots = &self.slots[..];
+        (&slots[one as usize], &slots[other as usize])
+    }
+
     /// Returns the waiter of the worker with this number, if there is one.
     pub fn find(&self, id: WorkerId) -> Option<&'static Waiter> {
         let worker = self.slots.get(id as usize).filter(|_| id != STANDBY)?;
@@ -335,14 +350,6 @@ impl<S> Workers<S> {
         self.append(Which::Idle, tail, id);
     }
 
-    /// The current worker has ended its request, and begins the next one at once.
-    #[inline]
-    pub fn go_on(&mut self, id: WorkerId, now: u64) {
-        let worker = self.get(id);
-        assert_eq!(worker.state, State::Running, "only a running worker ends its request");
-        worker.since = now;
-    }
-
     /// A worker whose wait has ended becomes Running at once, without becoming Runnable.
     #[inline]
     pub fn resume(&mut self, id: WorkerId) {
@@ -350,6 +357,14 @@ impl<S> Workers<S> {
         assert_eq!(worker.state, State::Waiting, "only a worker that waits is resumed");
         worker.put(State::Running, 0);
         self.waiting -= 1;
+    }
+
+    /// The current worker has ended its request, and begins the next one at once.
+    #[inline]
+    pub fn go_on(&mut self, id: WorkerId, now: u64) {
+        let worker = self.get(id);
+        assert_eq!(worker.state, State::Running, "only a running worker ends its request");
+        worker.since = now;
     }
 
     /// The current worker begins to wait.
@@ -365,6 +380,21 @@ impl<S> Workers<S> {
     /// of their signals.
     #[inline]
     pub fn wake(&mut self, id: WorkerId, now: u64) {
+        let tail = self.signalled.tail;
+        let apart = self.apart;
+        let worker = self.get(id);
+        if !apart || worker.state != State::Waiting {
+            return self.wake_unusually(id, now);
+        }
+        worker.be_signalled(tail, now);
+        self.waiting -= 1;
+        self.append(Which::Signalled, tail, id);
+    }
+
+    /// Does the same for a worker that rejoins, and if the runnable list is one plain FIFO.
+    #[cold]
+    #[inline(never)]
+    fn wake_unusually(&mut self, id: WorkerId, now: u64) {
         let which = self.runnable_list(true);
         let tail = self.list(which).tail;
         let worker = self.get(id);
@@ -373,31 +403,31 @@ impl<S> Workers<S> {
             matches!(from, State::Waiting | State::Preemptive),
             "a worker that is {from:?} was woken"
         );
-        worker.put(State::Runnable, now);
-        worker.waited = true;
-        worker.prev = tail;
+        worker.be_signalled(tail, now);
         self.waiting -= u32::from(from == State::Waiting);
         self.append(which, tail, id);
     }
 
-    /// If all runnable workers have waited, and have a list of their own: the first of them becomes
-    /// Running. Nothing is passed over by that. Otherwise returns None, and nothing has changed.
+    /// The current worker begins to wait, while all runnable workers have waited, and have a list
+    /// of their own: the first of them becomes Running. Nothing is passed over by that. Returns
+    /// None if there is none. One function does both moves, as in [`Workers::rotate`].
     #[inline]
-    pub fn next_signalled(&mut self) -> Option<WorkerId> {
+    pub fn wait_for_next(&mut self, me: WorkerId, now: u64) -> Option<WorkerId> {
+        self.wait(me, now);
         let id = self.signalled.head;
-        if id == NO_WORKER || !self.yielded.is_empty() {
+        if id == NO_WORKER {
             return None;
         }
-        let worker = self.get(id);
+        let slots = &mut self.slots[..];
+        let worker = &mut slots[id as usize];
         debug_assert_eq!(worker.state, State::Runnable, "the runnable list holds runnable workers");
-        let next = worker.next;
-        worker.next = NO_WORKER;
+        let next = std::mem::replace(&mut worker.next, NO_WORKER);
         worker.put(State::Running, 0);
         self.signalled.head = next;
         self.signalled.len -= 1;
         match next {
             NO_WORKER => self.signalled.tail = NO_WORKER,
-            next => self.get(next).prev = NO_WORKER,
+            next => slots[next as usize].prev = NO_WORKER,
         }
         Some(id)
     }

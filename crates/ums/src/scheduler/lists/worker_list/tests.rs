@@ -76,6 +76,7 @@ fn a_new_worker_starts_its_first_request_u20() {
 enum Step {
     Start(usize),
     Wait,
+    WaitForNext,
     Yield,
     Finish,
     Wake(usize),
@@ -88,6 +89,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (0..8usize).prop_map(Step::Start),
         Just(Step::Wait),
+        Just(Step::WaitForNext),
         Just(Step::Yield),
         Just(Step::Finish),
         (0..8usize).prop_map(Step::Wake),
@@ -126,6 +128,13 @@ proptest! {
                     workers.wait(id, 0);
                     model_waiting.push_back(id);
                     current = None;
+                }
+                // As its caller does: only if no worker has yielded.
+                (Step::WaitForNext, Some(id)) if workers.yielded.is_empty() => {
+                    let first = on(workers.signalled, &mut workers).first().copied();
+                    prop_assert_eq!(workers.wait_for_next(id, 0), first);
+                    model_waiting.push_back(id);
+                    current = first;
                 }
                 (Step::Yield, Some(id)) => {
                     workers.shift(id, State::Running, State::Runnable, 0);
