@@ -13,7 +13,8 @@ impl Scheduler {
     /// Queues a request here. If this scheduler sleeps, wakes it; otherwise wakes an idle
     /// scheduler, if there is one that may take the request (rule 3 of ARCHITECTURE.md).
     pub(crate) fn enqueue(&self, request: WorkRequest) -> Result<(), (EnqueueError, WorkRequest)> {
-        self.enqueue_from(here().as_ref(), request)
+        let here = here();
+        self.enqueue_by(Caller::of(here.as_ref()), here.as_ref(), request)
     }
 
     /// Queues a poll of a future, for a waker, which may be called by any code: a worker that runs
@@ -30,17 +31,28 @@ impl Scheduler {
         self.enqueue_by(by, here.as_ref(), request).map_err(|(_, request)| request)
     }
 
-    /// Does the same as `enqueue` for a caller that has found where it runs.
-    #[inline]
-    pub(crate) fn enqueue_from(
+    /// Does the same as `enqueue` for a caller that runs on this scheduler.
+    #[inline(never)]
+    pub(crate) fn enqueue_here(
         &self,
-        here: Option<&Here>,
+        here: &Here,
         request: WorkRequest,
     ) -> Result<(), (EnqueueError, WorkRequest)> {
-        self.enqueue_by(Caller::of(here), here, request)
+        if here.is_in_routine() {
+            return self.enqueue_by(Caller::Routine, Some(here), request);
+        }
+        crate::os::threads::point("enqueue");
+        let parent = self.current_waiter().worker.load(Ordering::Relaxed);
+        if let Err(request) = self.queue.push_quickly(request, parent) {
+            return self.enqueue_by(Caller::Request, Some(here), request);
+        }
+        // The caller holds this scheduler's baton, so this scheduler is awake.
+        if self.peers.has_others() {
+            self.tell_of_new_request(false);
+        }
+        Ok(())
     }
 
-    #[inline]
     fn enqueue_by(
         &self,
         by: Caller,
@@ -74,7 +86,14 @@ impl Scheduler {
             self.must_notify(PeersUnnotified::Own);
             return Ok(());
         }
-        // One fence, in `wake`, stands between the push above and three loads: of the flag of this
+        self.tell_of_new_request(bound);
+        Ok(())
+    }
+
+    /// Wakes this scheduler if it sleeps, or an idle peer that may take the request which was just
+    /// pushed. No peer may take it if it is `bound`.
+    fn tell_of_new_request(&self, bound: bool) {
+        // One fence, in `wake`, stands between the push and three loads: of the flag of this
         // scheduler, of its bit in the work mask, and of the idle mask (os/asleep).
         let woken = self.inbox.wake();
         if self.options.steal && !bound {
@@ -85,7 +104,6 @@ impl Scheduler {
                 self.peers.offer_after_inbox(self.index)
             }
         }
-        Ok(())
     }
 }
 

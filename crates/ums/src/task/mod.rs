@@ -43,6 +43,7 @@ use crate::record::reason::WaitReason;
 use crate::record::wait_stats::Account;
 use crate::scheduler::request::{
     Holds, NoResult, RequestId, RequestState, ResultOf, TaskResult, UserId, WorkRequest, make,
+    make_by,
 };
 use crate::scheduler::{Here, Scheduler, away, here};
 use crate::wait::error::{EnqueueError, WaitError};
@@ -564,8 +565,8 @@ where
 {
     let here = here().expect("spawn is called on a worker; on a plain thread use Node::spawn");
     let user = here.current_waiter().record.view.user.load(Ordering::Relaxed);
-    let (request, result) = make(RequestState::new(user, false), f);
-    here.enqueue_from(Some(&here), request).map_err(|(error, _)| error)?;
+    let (request, result) = make_by(|| RequestState::new(user, false), f);
+    here.enqueue_here(&here, request).map_err(|(error, _)| error)?;
     Ok(JoinHandle { result, home: here.serial })
 }
 

@@ -85,6 +85,7 @@ impl Peers {
     }
 
     /// Returns whether there is more than one scheduler.
+    #[inline]
     pub fn has_others(&self) -> bool {
         self.list().len() > 1
     }

@@ -8,6 +8,7 @@ mod state;
 
 pub(crate) use block::{
     NoResult, RequestRef, RequestSlot, ResultOf, SpareBlocks, TaskResult, WorkRequest, make,
+    make_by,
 };
 pub(crate) use state::{Cancelled, Family, Holds, RequestState, cancel_waiter};
 pub use state::{RequestId, UserId};

@@ -156,6 +156,7 @@ impl RequestState {
     }
 
     /// Returns whether the request must not wait for a worker.
+    #[inline]
     pub fn is_urgent(&self) -> bool {
         let family = self.family.as_ref();
         family.is_some_and(|family| family.urgent.load(Ordering::Relaxed))
@@ -163,6 +164,7 @@ impl RequestState {
     }
 
     /// Makes the request urgent. If it is queued, the caller must then promote it in its queue.
+    #[inline]
     pub fn make_urgent(&self) {
         self.urgent.store(true, Ordering::Relaxed);
     }
@@ -219,6 +221,7 @@ impl RequestState {
 
     /// Ends the request, whose result has been stored. Returns true if a ticket waits for its end.
     /// Does nothing and returns false if the request has ended before.
+    #[inline]
     pub fn finish(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         if word & PHASE == DONE {
@@ -226,13 +229,10 @@ impl RequestState {
         }
         let runner = self.runner.load().filter(|_| word & PHASE == RUNNING);
         if let Some(waiter) = runner {
-            let view = &waiter.record.view;
             if let Some(account) = &self.account {
-                let started = view.started.load(Ordering::Relaxed);
-                let elapsed = clock::ticks().saturating_sub(started);
-                account.settle(view.queued.load(Ordering::Relaxed), elapsed, &view.waits);
+                settle(account, waiter);
             }
-            view.end_request();
+            waiter.record.view.end_request();
             if self.family.is_some() {
                 waiter.set_bounds(Bounds::only(NEVER));
             }
@@ -249,6 +249,7 @@ impl RequestState {
         ended & JOINED != 0
     }
 
+    #[inline(never)]
     fn finish_beside_others(&self) -> u32 {
         // Release: the joiner sees the result. Acquire: this thread sees the joiner's ticket.
         loop {
@@ -357,6 +358,14 @@ impl RequestState {
     pub fn is_queued(&self) -> bool {
         self.word.load(Ordering::Acquire) & PHASE == QUEUED
     }
+}
+
+/// Adds what a request has waited for to the account of its user, when this worker ends it.
+#[inline(never)]
+fn settle(account: &Account, waiter: &Waiter) {
+    let view = &waiter.record.view;
+    let elapsed = clock::ticks().saturating_sub(view.started.load(Ordering::Relaxed));
+    account.settle(view.queued.load(Ordering::Relaxed), elapsed, &view.waits);
 }
 
 /// A wait for a request's end is a wait for the worker that carries the request out.

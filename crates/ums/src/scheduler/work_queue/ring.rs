@@ -304,6 +304,7 @@ impl Ring {
         self.count_here(true);
     }
 
+    #[inline]
     fn count_here(&self, taken: bool) {
         let now = self.untaken.load(Ordering::Relaxed) - usize::from(taken);
         self.untaken.store(now, Ordering::Release);

@@ -5,6 +5,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, UnsafeCell};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::os::entry::Inside;
@@ -56,11 +57,15 @@ impl Memory {
         let spare = SpareBlocks::with(|blocks| blocks[size].pop()).flatten();
         spare.unwrap_or_else(|| allocate(BLOCKS[size]))
     }
-}
 
-impl Drop for Memory {
-    #[inline]
-    fn drop(&mut self) {
+    /// Does what dropping it does, compiled for the one layout that the caller has.
+    #[inline(always)]
+    pub(super) fn give_back(self) {
+        ManuallyDrop::new(self).keep_or_free();
+    }
+
+    #[inline(always)]
+    fn keep_or_free(&self) {
         let at = self.0;
         let Some(size) = size_for(self.1) else { return free(at, self.1) };
         let keep = |spare: &mut [Vec<NonNull<u8>>; 2]| {
@@ -73,6 +78,12 @@ impl Drop for Memory {
         if SpareBlocks::with(keep) != Some(true) {
             free(at, BLOCKS[size]);
         }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.keep_or_free();
     }
 }
 

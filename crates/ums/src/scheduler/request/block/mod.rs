@@ -52,12 +52,6 @@ pub(crate) enum NoResult {
 
 pub(crate) type TaskResult<T> = Result<T, NoResult>;
 
-/// The result of a request, and the wait for it.
-struct Outlet<T> {
-    result: UnsafeCell<Option<TaskResult<T>>>,
-    joiner: UnsafeCell<Option<Joiner>>,
-}
-
 /// What a request's end resumes.
 enum Joiner {
     /// A waiter in its wait.
@@ -70,15 +64,15 @@ enum Joiner {
 #[repr(C)]
 struct Header {
     state: RequestState,
-    /// The block that this is the header of, with its type.
-    block: NonNull<dyn Job>,
+    job: &'static Job,
+    joiner: UnsafeCell<Option<Joiner>>,
 }
 
 /// The first part of the blocks of all requests with results of this type.
 #[repr(C)]
 struct Front<T> {
     header: Header,
-    outlet: Outlet<T>,
+    result: UnsafeCell<Option<TaskResult<T>>>,
 }
 
 /// A block. Its front is its first field, and its header the first field of that, so that a pointer
@@ -89,31 +83,24 @@ struct Block<F, T> {
     closure: UnsafeCell<Option<F>>,
 }
 
-// SAFETY: Handed Over: one thread at a time touches each field behind an `UnsafeCell`, as the
-// module's text says, and the contents may be sent between threads. `Header::block` points to the
-// block itself.
-unsafe impl<F: Send, T: Send> Sync for Block<F, T> {}
-// SAFETY: Handed Over: as above.
-unsafe impl<F: Send, T: Send> Send for Block<F, T> {}
-
-/// A block without the type of its closure. Implemented by [`Block`] only.
-trait Job: Send + Sync {
+/// What depends on the types of a block's closure and result. Each function is called with the
+/// address of a block of these types.
+struct Job {
     /// Runs the closure, if it is still there, and stores its result.
     ///
     /// # Safety
     /// Contract: the caller has the request's only [`WorkRequest`].
-    unsafe fn run(&self);
+    run: unsafe fn(NonNull<Header>),
     /// Drops the closure, if it is still there, and stores that it never ran.
     ///
     /// # Safety
     /// Contract: as for `run`.
-    unsafe fn abandon(&self);
-    /// Ends a request whose result was stored, and claims the wait for it, if there is one. Wakes a
-    /// future that awaits it.
+    abandon: unsafe fn(NonNull<Header>),
+    /// Drops the block, and keeps or frees its memory.
     ///
     /// # Safety
-    /// Contract: as for `run`.
-    unsafe fn end(&self) -> Option<Claimed>;
+    /// Contract: the caller has the last reference, and does not use it again.
+    free: unsafe fn(NonNull<Header>),
 }
 
 impl<F, T> Block<F, T>
@@ -121,6 +108,44 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
+    const JOB: Job = Job { run: Self::run, abandon: Self::abandon, free: Self::free };
+
+    /// # Safety
+    /// Contract: that of [`Job::run`].
+    unsafe fn run(at: NonNull<Header>) {
+        // SAFETY: Held: the caller's reference is counted, so the block is alive.
+        let block = unsafe { at.cast::<Self>().as_ref() };
+        // SAFETY: Handed Over: the caller has the `WorkRequest`, which may touch the closure.
+        let Some(f) = (unsafe { (*block.closure.get()).take() }) else { return };
+        let result = catch_unwind(AssertUnwindSafe(f)).map_err(NoResult::Panicked);
+        // SAFETY: Contract: the caller's. The closure was there, so the request has not ended.
+        unsafe { block.store(result) }
+    }
+
+    /// # Safety
+    /// Contract: that of [`Job::abandon`].
+    unsafe fn abandon(at: NonNull<Header>) {
+        // SAFETY: Held: the caller's reference is counted, so the block is alive.
+        let block = unsafe { at.cast::<Self>().as_ref() };
+        // SAFETY: Handed Over: the caller has the `WorkRequest`, which may touch the closure.
+        let Some(f) = (unsafe { (*block.closure.get()).take() }) else { return };
+        // The closure's destructor is code of the application: a panic in it is contained here.
+        contain(|| drop(f));
+        // SAFETY: Contract: the caller's. The closure was there, so the request has not ended.
+        unsafe { block.store(Err(NoResult::NeverRan)) }
+    }
+
+    /// # Safety
+    /// Contract: that of [`Job::free`].
+    unsafe fn free(at: NonNull<Header>) {
+        let block = at.cast::<Self>();
+        let memory = Memory::of(at.cast(), Layout::new::<Self>());
+        // SAFETY: Own Memory: this was the last reference. Dropping `memory` frees the block, also
+        // if a destructor panics.
+        unsafe { block.drop_in_place() };
+        memory.give_back();
+    }
+
     /// Stores the result.
     ///
     /// # Safety
@@ -128,42 +153,7 @@ where
     #[inline]
     unsafe fn store(&self, result: TaskResult<T>) {
         // SAFETY: Handed Over: the request is not Done, so the `WorkRequest` may touch this field.
-        unsafe { *self.front.outlet.result.get() = Some(result) };
-    }
-}
-
-impl<F, T> Job for Block<F, T>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    unsafe fn run(&self) {
-        // SAFETY: Handed Over: the caller has the `WorkRequest`, which may touch the closure.
-        let Some(f) = (unsafe { (*self.closure.get()).take() }) else { return };
-        let result = catch_unwind(AssertUnwindSafe(f)).map_err(NoResult::Panicked);
-        // SAFETY: Contract: the caller's. The closure was there, so the request has not ended.
-        unsafe { self.store(result) }
-    }
-
-    unsafe fn abandon(&self) {
-        // SAFETY: Handed Over: the caller has the `WorkRequest`, which may touch the closure.
-        let Some(f) = (unsafe { (*self.closure.get()).take() }) else { return };
-        // The closure's destructor is code of the application: a panic in it is contained here.
-        contain(|| drop(f));
-        // SAFETY: Contract: the caller's. The closure was there, so the request has not ended.
-        unsafe { self.store(Err(NoResult::NeverRan)) }
-    }
-
-    unsafe fn end(&self) -> Option<Claimed> {
-        if !self.front.header.state.finish() {
-            return None;
-        }
-        // SAFETY: Handed Over: the request has ended and was joined, so the `WorkRequest` may touch
-        // the joiner.
-        match unsafe { (*self.front.outlet.joiner.get()).take() }? {
-            Joiner::Waiter(ticket) => ticket.claim(Outcome::Granted),
-            Joiner::Future(waker) => wake(waker),
-        }
+        unsafe { *self.front.result.get() = Some(result) };
     }
 }
 
@@ -182,10 +172,11 @@ impl<T> Part for Front<T> {}
 /// A counted reference to a block, by one of its first parts.
 struct Counted<P: Part>(NonNull<P>);
 
-// SAFETY: Held: a counted reference keeps the block, which is `Send` and `Sync` as every `Job` is:
-// `make` is the only function that makes blocks.
+// SAFETY: Held, Handed Over: a counted reference keeps the block. One thread at a time touches each
+// field behind an `UnsafeCell`, as the module's text says, and the contents may be sent between
+// threads: `make`, the only function that makes blocks, requires that.
 unsafe impl<P: Part> Send for Counted<P> {}
-// SAFETY: Held: as above.
+// SAFETY: Held, Handed Over: as above.
 unsafe impl<P: Part> Sync for Counted<P> {}
 
 impl<P: Part> Counted<P> {
@@ -202,12 +193,6 @@ impl<P: Part> Counted<P> {
         &self.header().state
     }
 
-    #[inline]
-    fn job(&self) -> &dyn Job {
-        // SAFETY: Held: this reference is counted, so the block is alive.
-        unsafe { self.header().block.as_ref() }
-    }
-
     /// Makes another reference to the same block.
     fn another(&self) -> Counted<Header> {
         let before = self.state().refs.fetch_add(1, Ordering::Relaxed);
@@ -218,9 +203,9 @@ impl<P: Part> Counted<P> {
 
 impl<T> Counted<Front<T>> {
     #[inline]
-    fn outlet(&self) -> &Outlet<T> {
+    fn result(&self) -> &UnsafeCell<Option<TaskResult<T>>> {
         // SAFETY: Held: this reference is counted, so the block is alive.
-        unsafe { &self.0.as_ref().outlet }
+        unsafe { &self.0.as_ref().result }
     }
 }
 
@@ -230,12 +215,8 @@ impl<P: Part> Drop for Counted<P> {
         let refs = &self.state().refs;
         // If this is the only reference, no thread can make another, so no exchange is needed.
         if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let block = self.header().block;
-            let memory = Memory::of(block.cast(), Layout::for_value(self.job()));
-            // SAFETY: Own Memory: this was the last reference. Dropping `memory` frees the block,
-            // also if a destructor panics.
-            unsafe { block.drop_in_place() };
-            drop(memory);
+            // SAFETY: Contract: this was the last reference.
+            unsafe { (self.header().job.free)(self.0.cast()) };
         }
     }
 }
@@ -247,9 +228,23 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    make_by(|| state, f)
+}
+
+/// Does the same, and makes the state when there is a place for it.
+#[inline(always)]
+pub(crate) fn make_by<F, T>(
+    state: impl FnOnce() -> RequestState,
+    f: F,
+) -> (WorkRequest, ResultOf<T>)
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
     let at = Memory::take(Layout::new::<Block<F, T>>()).cast::<Block<F, T>>();
-    let outlet = Outlet { result: UnsafeCell::new(None), joiner: UnsafeCell::new(None) };
-    let front = Front { header: Header { state, block: at }, outlet };
+    let (job, joiner) = (&Block::<F, T>::JOB, UnsafeCell::new(None));
+    let header = Header { state: state(), job, joiner };
+    let front = Front { header, result: UnsafeCell::new(None) };
     // SAFETY: Own Memory: the memory was just taken, for a value of this type. A new state counts
     // two references, which are made here.
     unsafe { at.write(Block { front, closure: UnsafeCell::new(Some(f)) }) };
@@ -291,15 +286,22 @@ impl WorkRequest {
     #[inline]
     pub fn run(&mut self) {
         // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
-        unsafe { self.0.job().run() }
+        unsafe { (self.0.header().job.run)(self.0.0.cast()) }
     }
 
     /// Ends the request, after `run`. Returns the claimed wait for its end, if a waiter waits; the
     /// caller makes that waiter ready. The caller is where it may use its scheduler.
     #[inline]
     pub fn end(&mut self) -> Option<Claimed> {
-        // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
-        unsafe { self.0.job().end() }
+        if !self.state().finish() {
+            return None;
+        }
+        // SAFETY: Handed Over: the request has ended and was joined, so the `WorkRequest`, borrowed
+        // mutably, may touch the joiner.
+        match unsafe { (*self.0.header().joiner.get()).take() }? {
+            Joiner::Waiter(ticket) => ticket.claim(Outcome::Granted),
+            Joiner::Future(waker) => wake(waker),
+        }
     }
 
     /// Ends the request without carrying it out: its result says that it never ran. Returns the
@@ -311,7 +313,7 @@ impl WorkRequest {
     /// Does the same, and leaves dropping the request to the caller.
     pub fn give_up(&mut self) -> Option<Claimed> {
         // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
-        unsafe { self.0.job().abandon() };
+        unsafe { (self.0.header().job.abandon)(self.0.0.cast()) };
         self.end()
     }
 }
@@ -336,7 +338,7 @@ impl<T> ResultOf<T> {
             return None;
         }
         // SAFETY: Handed Over: the request is Done, so its result belongs to this value.
-        let result = unsafe { (*self.0.outlet().result.get()).take() };
+        let result = unsafe { (*self.0.result().get()).take() };
         Some(result.expect("the task's result was taken already"))
     }
 
@@ -354,7 +356,7 @@ impl<T> ResultOf<T> {
         if self.state().forget_joiner() {
             // SAFETY: Handed Over: the request has not ended and is not joined, so until `join`
             // returns, only this value, borrowed mutably, may touch the field.
-            let before = unsafe { (*self.0.outlet().joiner.get()).replace(waker) };
+            let before = unsafe { (*self.0.header().joiner.get()).replace(waker) };
             let joined = self.state().join();
             drop(before);
             if joined {
@@ -377,7 +379,7 @@ impl<T> ResultOf<T> {
         if self.state().forget_joiner() {
             // SAFETY: Handed Over: the request has not ended and is not joined, so only this value,
             // borrowed mutably, may touch the field.
-            drop(unsafe { (*self.0.outlet().joiner.get()).take() });
+            drop(unsafe { (*self.0.header().joiner.get()).take() });
         }
     }
 
@@ -420,7 +422,7 @@ impl<'a, T> Join<'a, T> {
         // SAFETY: Handed Over: the request has not ended and is not joined, because the ticket of
         // an earlier wait was withdrawn, and the waker of an earlier poll. So until `join` returns,
         // only the `ResultOf` may touch the field, and this value alone borrows it.
-        unsafe { *self.result.0.outlet().joiner.get() = Some(Joiner::Waiter(ticket)) };
+        unsafe { *self.result.0.header().joiner.get() = Some(Joiner::Waiter(ticket)) };
         if taken { self.state().join_taken() } else { self.state().join() }
     }
 
