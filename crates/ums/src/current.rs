@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::os::clock;
 use crate::os::limits::QUANTUM_NS;
-use crate::os::short_lock::ShortLock;
+use crate::os::short_lock::{Biased, ShortLock};
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::scheduler::{self, away, here};
@@ -72,7 +72,23 @@ impl Operation {
     /// Calls `f` while the short lock of the operation's resource is held.
     #[inline(always)]
     pub(crate) fn locked<S, R>(&self, lock: &ShortLock<S>, f: impl FnOnce(&mut S) -> R) -> R {
-        lock.with(self.here.as_ref().map(Here::inside), f)
+        lock.with(self.here.as_ref().map(Here::holder_number), f)
+    }
+
+    /// The first half of `locked`; see [`ShortLock::by_bias`].
+    #[inline(always)]
+    pub(crate) fn locked_by_bias<'a, S>(&self, lock: &'a ShortLock<S>) -> Option<Biased<'a, S>> {
+        lock.by_bias(self.here.as_ref().map(Here::holder_number))
+    }
+
+    /// The second half of `locked`, if the first has returned None.
+    #[inline(always)]
+    pub(crate) fn locked_by_base<S, R>(
+        &self,
+        lock: &ShortLock<S>,
+        f: impl FnOnce(&mut S) -> R,
+    ) -> R {
+        lock.by_base(self.here.as_ref().map(Here::holder_number), f)
     }
 
     /// Returns the scheduler that the caller runs on.

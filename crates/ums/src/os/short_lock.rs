@@ -27,7 +27,7 @@ use std::sync::{MutexGuard, OnceLock};
 #[cfg(not(loom))]
 use super::bias::Bias;
 use super::counted::note_change;
-use super::entry::{Inside, NO_HOLDER};
+use super::entry::{BatonNumber, Inside, NO_HOLDER};
 #[cfg(not(loom))]
 use super::linux::barrier;
 use super::lock::Lock;
@@ -100,6 +100,37 @@ pub struct ShortGuard<'a, S> {
     inside: Option<Inside>,
 }
 
+/// A short lock that is held by the bias, and the state that it guards.
+pub struct Biased<'a, S> {
+    home: &'a ShortLock<S>,
+}
+
+impl<S> Drop for Biased<'_, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        #[cfg(not(loom))]
+        self.home.bias.leave();
+    }
+}
+
+impl<S> Deref for Biased<'_, S> {
+    type Target = S;
+    #[inline(always)]
+    fn deref(&self) -> &S {
+        // SAFETY: Held: by the bias, until this is dropped; it is borrowed as long as the state is.
+        unsafe { &*self.home.state.get() }
+    }
+}
+
+impl<S> DerefMut for Biased<'_, S> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut S {
+        // SAFETY: Held: by the bias, until this is dropped; it is borrowed exclusively as long as
+        // the state is.
+        unsafe { &mut *self.home.state.get() }
+    }
+}
+
 /// How a short lock is held.
 enum How<'a> {
     /// By the bias.
@@ -135,33 +166,43 @@ impl<S> ShortLock<S> {
     #[inline(always)]
     pub fn lock(&self) -> ShortGuard<'_, S> {
         let inside = Inside::enter();
-        let me = inside.as_ref().map_or(NO_HOLDER, Inside::holder);
+        let me = inside.as_ref().map_or(NO_HOLDER, |inside| inside.holder().number());
         let how = if self.enter_by_bias(me) { How::Biased } else { How::Base(self.lock_base(me)) };
         ShortGuard { home: self, how, inside }
     }
 
     /// Calls `f` with the state while the lock is held, for a caller that has entered the library
-    /// (`Inside`), and so need not enter again; without an `Inside` this enters. `f` is compiled
+    /// (`Inside`), and so need not enter again; without a number this enters. `f` is compiled
     /// twice, for a biased lock, where this costs a few loads and stores, and for others, because
     /// a guard that may hold the lock in either way would be kept in memory. `f` must not lock
     /// again, and must run no application code.
     #[inline(always)]
-    pub fn with<R>(&self, inside: Option<&Inside>, f: impl FnOnce(&mut S) -> R) -> R {
-        let me = inside.map_or(NO_HOLDER, Inside::holder);
-        if !self.enter_by_bias(me) {
-            return self.with_base(inside.is_some().then_some(me), f);
+    pub fn with<R>(&self, by: Option<BatonNumber<'_>>, f: impl FnOnce(&mut S) -> R) -> R {
+        match self.by_bias(by) {
+            Some(mut held) => f(&mut held),
+            None => self.by_base(by, f),
         }
-        let _held = ShortGuard { home: self, how: How::Biased, inside: None };
-        // SAFETY: Held: by the bias, until `_held` is dropped.
-        f(unsafe { &mut *self.state.get() })
     }
 
-    /// Does the same by the base, for this holder, or for a caller that has not entered.
+    /// The first half of [`with`](ShortLock::with): returns the lock held by the bias, or None,
+    /// and then the caller calls [`by_base`](ShortLock::by_base). For a caller that inlines what
+    /// it does with the state, which a compiler does not do with a closure that it needs twice.
+    #[inline(always)]
+    pub fn by_bias(&self, by: Option<BatonNumber<'_>>) -> Option<Biased<'_, S>> {
+        let me = by.map_or(NO_HOLDER, BatonNumber::number);
+        self.enter_by_bias(me).then(|| Biased { home: self })
+    }
+
+    /// The second half: calls `f` while the lock is held by its base, for this holder, or for a
+    /// caller that has not entered.
     #[inline(never)]
-    fn with_base<R>(&self, inside: Option<u32>, f: impl FnOnce(&mut S) -> R) -> R {
-        let mut guard = match inside {
+    pub fn by_base<R>(&self, by: Option<BatonNumber<'_>>, f: impl FnOnce(&mut S) -> R) -> R {
+        let mut guard = match by {
             None => self.lock(),
-            Some(me) => ShortGuard { home: self, how: How::Base(self.lock_base(me)), inside: None },
+            Some(me) => {
+                let how = How::Base(self.lock_base(me.number()));
+                ShortGuard { home: self, how, inside: None }
+            }
         };
         f(&mut guard)
     }
@@ -169,7 +210,7 @@ impl<S> ShortLock<S> {
     /// Locks if the lock is free.
     pub fn try_lock(&self) -> Option<ShortGuard<'_, S>> {
         let inside = Inside::enter();
-        let me = inside.as_ref().map_or(NO_HOLDER, Inside::holder);
+        let me = inside.as_ref().map_or(NO_HOLDER, |inside| inside.holder().number());
         let how = if self.enter_by_bias(me) { How::Biased } else { How::Base(self.try_base(me)?) };
         Some(ShortGuard { home: self, how, inside })
     }

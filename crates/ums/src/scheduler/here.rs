@@ -3,7 +3,7 @@
 
 use super::Scheduler;
 use super::state::HERE;
-use crate::os::entry::{self, Inside};
+use crate::os::entry::{self, BatonNumber, Inside};
 
 /// The scheduler whose baton the calling code holds. While this value is alive, the worker is
 /// inside the library (`os/entry`) and cannot lose the baton.
@@ -21,10 +21,10 @@ impl std::ops::Deref for Here {
 }
 
 impl Here {
-    /// Returns the entry that this value holds.
+    /// Returns the number by which short locks know the calling code, as long as this value lives.
     #[inline(always)]
-    pub(crate) fn inside(&self) -> &Inside {
-        &self.inside
+    pub(crate) fn holder_number(&self) -> BatonNumber<'_> {
+        self.inside.holder_is(self.scheduler.holder_number)
     }
 
     /// Returns whether the calling code runs on the scheduler `other`.

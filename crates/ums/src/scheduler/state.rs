@@ -75,7 +75,7 @@ pub(crate) struct Scheduler {
     /// scheduler by this number.
     pub serial: u64,
     /// The number by which short locks know the holder of this scheduler's baton.
-    holder_number: u32,
+    pub(super) holder_number: u32,
     /// Users that belong to this scheduler.
     pub users: AtomicUsize,
     /// Whether this scheduler gets new requests. An offline scheduler carries out only the requests
@@ -504,11 +504,13 @@ impl Scheduler {
     }
 
     /// Returns whether a completion routine runs.
+    #[inline]
     pub(crate) fn is_in_routine(&self) -> bool {
         self.routines_running() > 0
     }
 
     /// Returns how many completion routines run, one inside another.
+    #[inline]
     pub(super) fn routines_running(&self) -> u32 {
         self.in_routine.load(Ordering::Relaxed) & !BEGUN
     }
@@ -526,16 +528,12 @@ impl Scheduler {
     }
 
     /// Sets a time limit for an I/O request of this scheduler, whose baton the caller holds.
-    pub(crate) fn time_io(
-        &self,
-        deadline: u64,
-        token: u64,
-    ) -> crate::scheduler::lists::timer_list::TimerId {
+    pub(crate) fn time_io(&self, deadline: u64, token: u64) -> TimerId {
         self.with(|core| core.set_timer(deadline, Timed::Io(token)))
     }
 
     /// Removes the time limit of an I/O request.
-    pub(crate) fn untime(&self, timer: crate::scheduler::lists::timer_list::TimerId) {
+    pub(crate) fn untime(&self, timer: TimerId) {
         self.with(|core| core.timers.cancel(timer));
     }
 

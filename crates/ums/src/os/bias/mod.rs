@@ -50,8 +50,10 @@ pub const HOLDERS: u32 = 1 << 24;
 /// The value of `owner` before the first use of the lock. A value below [`HOLDERS`] is the number
 /// of the holder to which the lock is biased. Before that, the value is a holder's number and, in
 /// the bits above it, how often that holder has used the lock.
-const NEW: u32 = NO_HOLDER;
+const NEW: u32 = 0;
 const SHARED: u32 = u32::MAX;
+// No value of `owner` with a number and uses is as large.
+const _: () = assert!(NO_HOLDER != SHARED && NO_HOLDER / HOLDERS > TRIED);
 
 /// The holder to which a lock is biased, if there is one.
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl Bias {
     /// If the holder has the lock already.
     #[inline(always)]
     pub fn enter(&self, me: u32) -> bool {
-        if self.owner.load(Relaxed) != me || me == NO_HOLDER {
+        if self.owner.load(Relaxed) != me {
             return false;
         }
         assert!(!self.held.load(Relaxed), "a short lock was locked twice at once");

@@ -37,6 +37,7 @@
 //! function for that ([`return_with`]).
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -139,8 +140,8 @@ thread_local! {
     static HOLDER: Cell<u32> = const { Cell::new(NO_HOLDER) };
 }
 
-/// The number that stands for a thread without a baton.
-pub const NO_HOLDER: u32 = 0;
+/// The number that stands for a thread without a baton. No lock is ever biased to it (`bias`).
+pub const NO_HOLDER: u32 = u32::MAX - 1;
 
 /// Sets the number that names the calling thread as a holder of its scheduler's baton, or
 /// [`NO_HOLDER`]. No other scheduler of the process has or had this number.
@@ -178,7 +179,7 @@ pub fn is_inside() -> bool {
 #[must_use = "dropping it is leaving"]
 pub struct Inside {
     entry: &'static Entry,
-    here: std::marker::PhantomData<*const ()>,
+    here: PhantomData<*const ()>,
 }
 
 impl Inside {
@@ -190,14 +191,36 @@ impl Inside {
         if !entry.step_in() {
             see(entry);
         }
-        Some(Inside { entry, here: std::marker::PhantomData })
+        Some(Inside { entry, here: PhantomData })
     }
 
     /// Returns the number of the scheduler whose baton the calling thread has, and keeps as long as
     /// it is inside. [`NO_HOLDER`] if it has none.
     #[inline(always)]
-    pub fn holder(&self) -> u32 {
-        HOLDER.get()
+    pub fn holder(&self) -> BatonNumber<'_> {
+        BatonNumber { number: HOLDER.get(), inside: PhantomData }
+    }
+
+    /// Returns the same for a caller that knows the number of its scheduler.
+    #[inline(always)]
+    pub fn holder_is(&self, number: u32) -> BatonNumber<'_> {
+        debug_assert_eq!(number, HOLDER.get(), "the number is that of another holder");
+        BatonNumber { number, inside: PhantomData }
+    }
+}
+
+/// The number by which short locks know the holder of a scheduler's baton, as long as it is inside.
+#[derive(Clone, Copy, Debug)]
+pub struct BatonNumber<'a> {
+    number: u32,
+    inside: PhantomData<&'a Inside>,
+}
+
+impl BatonNumber<'_> {
+    /// Returns the number; [`NO_HOLDER`] if the thread has no baton.
+    #[inline(always)]
+    pub fn number(self) -> u32 {
+        self.number
     }
 }
 

@@ -27,6 +27,7 @@ use std::ptr::NonNull;
 
 use crate::current::{self, Operation};
 use crate::record::reason::WaitReason;
+use crate::scheduler::Scheduler;
 use crate::sync::patience::Patience;
 use crate::sync::queue::{Batch, ShortLock, WaitQueue};
 use crate::wait::{Claimed, Outcome, Ticket};
@@ -176,21 +177,13 @@ pub(super) fn wait_unless<S, T, R>(
     slot: &mut Slot<T>,
     attempt: impl FnOnce(&mut S, &mut Slot<T>) -> Option<R>,
 ) -> Result<R, Outcome> {
-    let SlotWait { home, reason, patience } = wait;
-    // Copied, so that the closure does not refer to `me`, which then stays in registers.
-    let scheduler = me.scheduler();
-    let begun = me.locked(home, |state| match attempt(state, slot) {
-        Some(done) => Ok(done),
-        None => {
-            let ticket = current::waiting_on(scheduler).begin(patience.what(reason, home));
-            // SAFETY: Held: `entry` removes the ticket before this function ends, and the slot is
-            // borrowed as long. It is made next; only the release of the short lock, which does not
-            // panic, comes before. It is forgotten only if this list, the only one with the ticket,
-            // has granted it.
-            unsafe { list(state).queue(ticket, slot) };
-            Err(ticket)
-        }
-    });
+    let (home, patience) = (wait.home, wait.patience);
+    // Without `me`, which then stays in registers.
+    let beginning = Beginning { scheduler: me.scheduler(), wait, list: &list, slot, attempt };
+    let begun = match me.locked_by_bias(home) {
+        Some(mut state) => beginning.begin_unless(&mut state),
+        None => me.locked_by_base(home, |state| beginning.begin_unless(state)),
+    };
     let ticket = match begun {
         Ok(done) => return Ok(done),
         Err(ticket) => ticket,
@@ -203,4 +196,35 @@ pub(super) fn wait_unless<S, T, R>(
         drop(entry);
     }
     Err(outcome)
+}
+
+/// What `wait_unless` does under the short lock.
+struct Beginning<'a, S, T, L, A> {
+    scheduler: Option<&'a Scheduler>,
+    wait: SlotWait<'a, S>,
+    list: &'a L,
+    slot: &'a mut Slot<T>,
+    attempt: A,
+}
+
+impl<S, T, L: Fn(&mut S) -> &mut Slots<T>, A> Beginning<'_, S, T, L, A> {
+    /// Always inlined: see [`ShortLock::by_bias`].
+    #[inline(always)]
+    fn begin_unless<R>(self, state: &mut S) -> Result<R, Ticket>
+    where
+        A: FnOnce(&mut S, &mut Slot<T>) -> Option<R>,
+    {
+        let Beginning { scheduler, wait, list, slot, attempt } = self;
+        if let Some(done) = attempt(state, slot) {
+            return Ok(done);
+        }
+        let what = wait.patience.what(wait.reason, wait.home);
+        let ticket = current::waiting_on(scheduler).begin(what);
+        // SAFETY: Held: the `Entry` of `wait_unless` removes the ticket before that function ends,
+        // and the slot is borrowed as long. It is made next; only the release of the short lock,
+        // which does not panic, comes before. It is forgotten only if this list, the only one with
+        // the ticket, has granted it.
+        unsafe { list(state).queue(ticket, slot) };
+        Err(ticket)
+    }
 }
