@@ -17,8 +17,8 @@ the time meanwhile, and single-stepped it takes long. Only instructions in user 
 `ums bench operations` repeats one operation and calls an empty function after each, so the instructions between two calls are those of
 an operation and of the loop around it (about ten). Where two tasks take turns, a round of both is counted, and divided by `per`.
 `echo` and `select` have no such mark: this script is their client, and an operation lasts from one sleep of the server to the next,
-in which it answers one request. In the row `yield`, readings of the time counter get the number of instructions so far, because the
-library finds out by such readings whether turns are short. (In rows in which the thread sleeps this is not possible.) The median of some operations is reported, so that it does not matter what happens in few of them.
+in which it answers one request. In the rows `yield` and `spawn-batch`, readings of the time counter get the number of instructions so
+far, because the library finds out by such readings whether turns and tasks are short. (In rows in which the thread sleeps this is not possible.) The median of some operations is reported, so that it does not matter what happens in few of them.
 
 The counts depend on the compiler and its settings, and a little on the C library and on the kernel's features, so the baseline says which
 they were. For x86-64."""
@@ -51,6 +51,8 @@ PLAIN = ",".join(f"-{extension}" for extension in ["AVX512VL", "AVX2", "ERMS", "
 os.environ["GLIBC_TUNABLES"] = f"glibc.cpu.hwcaps={PLAIN}"
 # Operations whose counts are dropped, and that are counted, for each row.
 WARM, COUNTED = 3, 9
+# In these rows the thread never sleeps, and what the library does depends on short times.
+QUICK = {"yield", "spawn-batch"}
 SHOW = bool(os.environ.get("SHOW"))
 
 PREFIXES = {0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3}
@@ -172,7 +174,7 @@ def of_bench(kind, name, folder):
         lines = [json.loads(bench.stdout.readline() or '{"skip": "the bench ended"}') for _ in range(2)]
         assert "skip" not in lines[0], lines[0]["skip"]
         mark, thread = (int(line["value"]) for line in lines)
-        return medians(Counter(bench.pid, thread).operations(mark=mark, steps_are_time=name == "yield"))
+        return medians(Counter(bench.pid, thread).operations(mark=mark, steps_are_time=name in QUICK))
     finally:
         bench.kill()
         bench.wait()
@@ -234,6 +236,7 @@ def of_select(kind, _, folder):
 ROWS = {
     "yield": (2, of_bench),
     "spawn": (1, of_bench),
+    "spawn-batch": (100, of_bench),
     "channel": (1, of_bench),
     "mutex-free": (1, of_bench),
     "mutex-handed": (2, of_bench),
@@ -248,6 +251,7 @@ ROWS = {
 MEANING = """\
 # yield            a yield, after which another task runs
 # spawn            a task is spawned, and joined
+# spawn-batch      a task of a hundred that are spawned, and then joined
 # channel          a round trip over two channels: two sends, and two receives that wait
 # mutex-free       a lock and an unlock, without contention
 # mutex-handed     a lock that waits, and an unlock that hands the mutex over

@@ -19,6 +19,8 @@ const SLEEP: Duration = Duration::from_millis(300);
 /// Longer than any run.
 const LIMIT: Duration = Duration::from_secs(3600);
 const BLOCK: u64 = 4096;
+/// The tasks of a batch.
+const BATCH: usize = 100;
 /// How often the operation is done before it is counted. After that, the library has learnt which
 /// scheduler uses a lock.
 const WARM_UP: u64 = 100;
@@ -40,9 +42,10 @@ pub fn operations(args: &BenchArgs) -> Ran {
 
 type Operation = fn(&Loop) -> Ran;
 
-const OPERATIONS: [(&str, Operation); 10] = [
+const OPERATIONS: [(&str, Operation); 11] = [
     ("yield", yields),
     ("spawn", spawns),
+    ("spawn-batch", spawn_batches),
     ("channel", round_trips),
     ("mutex-free", free_mutex),
     ("mutex-handed", handed_mutex),
@@ -101,6 +104,16 @@ fn yields(of: &Loop) -> Ran {
 /// A task is spawned and joined.
 fn spawns(of: &Loop) -> Ran {
     of.each(|| ums::spawn(|| {}).join().expect("an empty task"));
+    Ok(())
+}
+
+/// A hundred tasks are spawned, and then joined in that order.
+fn spawn_batches(of: &Loop) -> Ran {
+    let mut tasks = Vec::new();
+    of.each(|| {
+        tasks.extend((0..BATCH).map(|_| ums::spawn(|| {})));
+        tasks.drain(..).for_each(|task| task.join().expect("an empty task"));
+    });
     Ok(())
 }
 
