@@ -2,7 +2,7 @@
 //!
 //! An **owner** may do everything. A **reader** may read the database, and statistics that name no
 //! other client. Everything else is refused with `42501`: writes by the write gate
-//! (`Session::own_gate`), statements of the session by `Session::check_owner`, and files, PRAGMAs,
+//! (`Session::take_gate`), statements of the session by `Session::check_owner`, and files, PRAGMAs,
 //! views and functions by the authorizer (`engine/allowed.rs`).
 //!
 //! Invariant: a client cannot find out by logging in whether a name has an account. A name without

@@ -23,7 +23,10 @@ impl Session {
         conn: &mut dyn Conn,
         copy: &Copy,
     ) -> std::result::Result<Ran, Failure> {
-        self.own_gate()?;
+        self.with_lease(|me, lease| {
+            me.begin_statement(lease)?;
+            me.own_gate(lease)
+        })?;
         let own_transaction = self.tx == Tx::Idle;
         if own_transaction {
             self.lease()?.execute_batch("BEGIN")?;

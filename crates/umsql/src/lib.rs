@@ -11,7 +11,8 @@
 //! hundred bytes while it is idle. When input is readable, the host runs [`Session::on_readable`]
 //! as one work request. The request consumes exactly one simple query, or one extended cycle up to
 //! its Sync, and returns a [`Flow`], which says what the session needs next. Between requests a
-//! session has no worker, no stack, no buffer and, outside a transaction, no database connection.
+//! session has no worker, no stack, no buffer and, outside a transaction of the engine, no database
+//! connection.
 //!
 //! [`listen`] runs a server on a node of `ums`. All other modules call `ums` through [`host`].
 #![deny(unsafe_code)]
@@ -40,6 +41,7 @@ mod plan;
 mod portal;
 mod server;
 mod timeouts;
+mod tx_mode;
 
 mod copy;
 mod export;
@@ -52,6 +54,7 @@ mod run;
 mod session;
 mod session_limits;
 mod statements;
+mod transaction;
 
 pub mod listen;
 

@@ -1,31 +1,18 @@
-//! Runs statements: transactions with PostgreSQL's rules, and SQL on a leased connection.
+//! Runs statements: SQL on a leased connection, whose rows it sends, and the others by calling what
+//! executes them.
 //!
-//! ```text
-//!   Idle ──BEGIN──▶ Block ──error──▶ Failed
-//!    ▲ │              │ ▲               │
-//!    │ └─several──▶ Implicit            │ ROLLBACK TO
-//!    └──COMMIT, ROLLBACK, end───────────┘
-//! ```
-//!
-//! A statement that writes first acquires the engine's write gate, and keeps it until the end of
-//! its transaction. So writers wait in a queue and never contend for SQLite's own lock. A
-//! transaction that read before its first write may find that another transaction has written
-//! meanwhile. Only then does it fail, with SQLSTATE 40001.
+//! `transaction` has the rules of transactions and the write gate.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::Statement as Prepared;
 use rusqlite::types::{Value, ValueRef};
 
-use crate::accounts::Role;
 use crate::dialect::tokens::{statements, tokens};
-use crate::dialect::translate::quote;
 use crate::dialect::{Sql, Statement, statement};
 use crate::engine::{Engine, Lease};
 use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError, position};
 use crate::host::{self, Conn};
-use crate::keys::Cause;
 use crate::memory::{Kept, Purse};
 use crate::plan;
 use crate::session::{OUT_MAX, Session, Tx, settle};
@@ -139,6 +126,7 @@ impl Session {
             return Err(Failure::Sql(error));
         }
         self.out.error(&error, position(&error));
+        self.notice_rollback();
         match self.tx {
             Tx::Idle => (),
             Tx::Implicit => self.roll_back(Tx::Idle),
@@ -147,83 +135,6 @@ impl Session {
             Tx::Block | Tx::Failed => self.tx = Tx::Failed,
         }
         self.release_gate_outside();
-        Ok(())
-    }
-
-    fn roll_back(&mut self, then: Tx) {
-        if let Some(lease) = &self.lease
-            && !lease.is_autocommit()
-            && lease.execute_batch("ROLLBACK").is_err()
-        {
-            // A connection on which the rollback fails is closed.
-            self.lease = None;
-        }
-        self.tx = then;
-        if then == Tx::Idle {
-            self.end_local_limits();
-        }
-        self.savepoints.clear();
-        self.release_gate_outside();
-        self.let_go();
-    }
-
-    /// Commits the implicit transaction of one query or of one extended cycle.
-    pub(crate) fn end_implicit(&mut self) -> Result<()> {
-        if self.tx == Tx::Implicit { self.commit() } else { Ok(()) }
-    }
-
-    fn commit(&mut self) -> Result<()> {
-        if let Some(lease) = &self.lease
-            && !lease.is_autocommit()
-            && let Err(error) = lease.execute_batch("COMMIT")
-        {
-            self.roll_back(Tx::Idle);
-            return Err(error.into());
-        }
-        self.tx = Tx::Idle;
-        self.end_local_limits();
-        self.savepoints = Vec::new();
-        self.release_gate_outside();
-        Ok(())
-    }
-
-    /// Releases the gate if the session is outside a transaction of the engine.
-    pub(crate) fn release_gate_outside(&mut self) {
-        let outside = self.lease.as_ref().is_none_or(|lease| lease.is_autocommit());
-        if self.holds_gate && outside {
-            let position = self.server.engine.log_position();
-            if position != self.gate_position {
-                self.unsettled = Some(position);
-            }
-            self.holds_gate = false;
-            self.gate_idle = Duration::ZERO;
-            self.server.engine.gate.release(self.user);
-        }
-    }
-
-    /// Returns the connection to the pool if the session no longer needs it.
-    pub(crate) fn let_go(&mut self) {
-        let free = matches!(self.tx, Tx::Idle | Tx::Failed) && self.savepoints.is_empty();
-        if free && self.lease.as_ref().is_some_and(|lease| !lease.pinned) {
-            self.lease = None;
-        }
-    }
-
-    /// Returns the session's connection. If it has none, it leases one.
-    pub(crate) fn lease(&mut self) -> Result<&mut Lease> {
-        if self.lease.is_none() {
-            let mut lease = self.server.engine.lease(self.user)?;
-            if self.role == Role::Reader {
-                lease.restrict();
-            }
-            self.lease = Some(Box::new(lease));
-        }
-        Ok(self.lease.as_mut().expect("it was just put there"))
-    }
-
-    fn begin(&mut self, tx: Tx) -> Result<()> {
-        self.lease()?.execute_batch("BEGIN")?;
-        self.tx = tx;
         Ok(())
     }
 
@@ -244,7 +155,7 @@ impl Session {
         match statement {
             Statement::Sql(sql) => self.execute_sql(conn, sql, call),
             Statement::Copy(copy) => {
-                self.begin_several()?;
+                self.begin_several();
                 self.copy_in(conn, copy)
             }
             other => {
@@ -257,76 +168,6 @@ impl Session {
                 self.own_statement(conn, other, call)
             }
         }
-    }
-
-    fn begin_several(&mut self) -> Result<()> {
-        if self.several && self.tx == Tx::Idle { self.begin(Tx::Implicit) } else { Ok(()) }
-    }
-
-    /// Executes transaction control, and returns its command tag.
-    fn transaction_control(&mut self, statement: &Statement) -> Result<Option<&'static str>> {
-        let tag = match statement {
-            Statement::Begin { read_only } => {
-                match self.tx {
-                    Tx::Idle => self.begin(Tx::Block)?,
-                    Tx::Implicit => self.tx = Tx::Block,
-                    _ => self.out.warning("25001", "there is already a transaction in progress"),
-                }
-                self.read_only = *read_only;
-                "BEGIN"
-            }
-            Statement::Commit | Statement::Rollback => {
-                let commits = *statement == Statement::Commit && self.tx != Tx::Failed;
-                if matches!(self.tx, Tx::Idle | Tx::Implicit) {
-                    self.out.warning("25P01", "there is no transaction in progress");
-                }
-                self.read_only = false;
-                if commits {
-                    self.commit()?;
-                    "COMMIT"
-                } else {
-                    self.roll_back(Tx::Idle);
-                    "ROLLBACK"
-                }
-            }
-            Statement::Savepoint(name) => {
-                self.in_block("SAVEPOINT")?;
-                self.lease()?.execute_batch(&format!("SAVEPOINT {}", quote(name)))?;
-                self.savepoints.push(name.as_str().into());
-                "SAVEPOINT"
-            }
-            Statement::Release(name) => {
-                let at = self.savepoint(name, "RELEASE SAVEPOINT")?;
-                self.lease()?.execute_batch(&format!("RELEASE {}", quote(name)))?;
-                self.savepoints.truncate(at);
-                "RELEASE"
-            }
-            Statement::RollbackTo(name) => {
-                let at = self.savepoint(name, "ROLLBACK TO SAVEPOINT")?;
-                self.lease()?.execute_batch(&format!("ROLLBACK TO {}", quote(name)))?;
-                self.savepoints.truncate(at + 1);
-                self.tx = Tx::Block;
-                "ROLLBACK"
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(tag))
-    }
-
-    fn in_block(&self, what: &str) -> Result<()> {
-        if matches!(self.tx, Tx::Idle | Tx::Implicit) {
-            return Err(SqlError::new(
-                "25P01",
-                format!("{what} can only be used in transaction blocks"),
-            ));
-        }
-        Ok(())
-    }
-
-    fn savepoint(&self, name: &str, what: &str) -> Result<usize> {
-        self.in_block(what)?;
-        let found = self.savepoints.iter().rposition(|known| known.eq_ignore_ascii_case(name));
-        found.ok_or_else(|| SqlError::new("3B001", format!("savepoint \"{name}\" does not exist")))
     }
 
     fn execute_sql(
@@ -342,24 +183,21 @@ impl Session {
         // One statement of the client may be several statements for SQLite. All of them take
         // effect, or none.
         self.several |= sql.texts.len() > 1;
-        self.begin_several()?;
-        self.lease()?;
-        let mut lease = self.lease.take().expect("it was just made");
-        lease.pinned |= sql.pins;
-        let queries = sql.tag == "SELECT" && !sql.alters && !sql.pins;
-        let outcome = match queries && self.tx == Tx::Idle {
-            true => self.query(conn, &mut lease, sql, call),
-            false => self.run_texts(conn, &mut lease, sql, call),
-        };
-        if sql.alters && !sql.pins {
-            lease.schema_changed();
-            self.server.forget_plans();
-        }
-        if lease.is_autocommit() && self.tx == Tx::Block {
-            // SQLite has rolled the transaction back itself, as it does when the disk is full.
-            self.savepoints.clear();
-        }
-        self.lease = Some(lease);
+        self.begin_several();
+        let outcome = self.with_lease(|me, lease| {
+            me.begin_statement(lease)?;
+            lease.pinned |= sql.pins;
+            let queries = sql.tag == "SELECT" && !sql.alters && !sql.pins && sql.locks.is_none();
+            let outcome = match queries && lease.is_autocommit() {
+                true => me.query(conn, lease, sql, call),
+                false => me.run_texts(conn, lease, sql, call),
+            };
+            if sql.alters && !sql.pins {
+                lease.schema_changed();
+                me.server.forget_plans();
+            }
+            outcome
+        });
         self.release_gate_outside();
         outcome
     }
@@ -409,10 +247,10 @@ impl Session {
         for text in &sql.texts {
             let located = |failure| locate(failure, sql);
             let mut prepared = lease.prepare_cached(text).map_err(|error| located(error.into()))?;
-            // `PRAGMA optimize` writes by internal statements, and SQLite does not report that.
-            let optimizes = sql.tag == "PRAGMA" && text.to_ascii_lowercase().contains("optimize");
-            if !prepared.readonly() || optimizes {
-                self.own_gate()?;
+            if !prepared.readonly() || (sql.tag == "PRAGMA" && writes(text, self.tx)) {
+                self.own_gate(lease)?;
+            } else if let Some(patience) = sql.locks {
+                self.own_gate_to_read(lease, patience)?;
             }
             bind(&mut prepared, call.parameters)?;
             let waits = self.waits_for_disk();
@@ -445,31 +283,15 @@ impl Session {
         let counts = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE" | "SELECT");
         Ok(Ran::Complete(if counts { format!("{} {rows}", sql.tag) } else { sql.tag.to_owned() }))
     }
+}
 
-    /// Acquires the write gate, until the end of the transaction.
-    ///
-    /// Not all workers may wait for the gate, because its owner may be a client that waits for an
-    /// answer on another of its connections. So if many workers wait already, a statement that has
-    /// had no effect yet returns its worker and waits in the queue without one.
-    pub(crate) fn own_gate(&mut self) -> std::result::Result<(), Failure> {
-        self.check_owner("write")?;
-        if self.read_only && self.tx == Tx::Block {
-            let message = "cannot execute this statement in a read-only transaction";
-            return Err(SqlError::new("25006", message).into());
-        }
-        if !self.holds_gate {
-            self.limit_wait_for_gate();
-            if self.may_defer && self.server.gate_is_crowded() {
-                return Err(Failure::Later);
-            }
-            self.server.engine.check_writable()?;
-            self.server.engine.gate.acquire(self.user, None).map_err(|_| host::Interrupted)?;
-            self.disarm(Cause::LockTimeout);
-            self.holds_gate = true;
-            self.gate_position = self.server.engine.begin_to_write();
-        }
-        Ok(())
-    }
+/// Returns whether a PRAGMA needs the write gate although SQLite does not report that.
+fn writes(pragma: &str, tx: Tx) -> bool {
+    let pragma = pragma.to_ascii_lowercase();
+    // `PRAGMA optimize` writes by internal statements. `PRAGMA defer_foreign_keys` sets something
+    // until the end of SQLite's transaction, which must be that of the client.
+    let defers = pragma.contains("defer_foreign_keys") && pragma.contains(['=', '(']);
+    pragma.contains("optimize") || (defers && tx != Tx::Idle)
 }
 
 /// Translates an error's offset in the statement to its offset in the client's query.

@@ -31,6 +31,7 @@ use crate::portal::Portal;
 use crate::server::Server;
 use crate::timeouts::Timeouts;
 use crate::tls::Stream;
+use crate::tx_mode::TxMode;
 use crate::wire::out::{Out, Status};
 
 /// How much is read at once, in bytes.
@@ -101,7 +102,7 @@ pub struct Session {
     pub(crate) out: Out,
 
     pub(crate) tx: Tx,
-    pub(crate) read_only: bool,
+    pub(crate) tx_mode: TxMode,
     pub(crate) savepoints: Vec<Box<str>>,
     pub(crate) lease: Option<Box<Lease>>,
     pub(crate) holds_gate: bool,
@@ -186,7 +187,7 @@ impl Session {
             unread: 0,
             out: Out::default(),
             tx: Tx::Idle,
-            read_only: false,
+            tx_mode: TxMode::default(),
             savepoints: Vec::new(),
             lease: None,
             holds_gate: false,

@@ -11,7 +11,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::types::{Value, ValueRef};
 
 use crate::accounts::Role;
-use crate::dialect::Statement;
+use crate::dialect::{Characteristics, Isolation, Statement};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::run::{Call, Ran};
@@ -194,7 +194,17 @@ impl Session {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        if let "transaction_isolation" | "default_transaction_isolation" = name {
+            let isolation = Isolation::named(value).ok_or_else(|| {
+                let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
+                SqlError::new("22023", message)
+            })?;
+            if name == "transaction_isolation" {
+                let isolation = Some(isolation);
+                return self.set_transaction(Characteristics { isolation, read_only: None });
+            }
+        }
         let kept = self.settings.iter().map(|(name, value)| name.len() + value.len());
         self.check_room(kept, name.len() + value.len(), "settings (RESET ends one)")?;
         self.settings.retain(|(known, _)| **known != *name);
@@ -222,9 +232,10 @@ impl Session {
             "timezone" | "time zone" => "UTC",
             "datestyle" => "ISO, MDY",
             "standard_conforming_strings" | "integer_datetimes" => "on",
-            "transaction isolation level"
-            | "transaction_isolation"
-            | "default_transaction_isolation" => "serializable",
+            "transaction isolation level" | "transaction_isolation" => {
+                return self.mode().isolation.name().to_owned();
+            }
+            "default_transaction_isolation" => "read committed",
             "synchronous_commit" => "on",
             "transaction_read_only" | "default_transaction_read_only" => "off",
             "max_identifier_length" => "63",

@@ -152,19 +152,6 @@ fn writers_pass_one_at_a_time_and_none_is_lost() {
 }
 
 #[test]
-fn a_transaction_that_read_too_early_fails_with_40001() {
-    let server = TestServer::start();
-    let (mut first, mut second) = (server.client(), server.client());
-    first.batch_execute("create table t(n int); insert into t values (0)").unwrap();
-    first.batch_execute("begin; select n from t").unwrap();
-    second.batch_execute("update t set n = 5").unwrap();
-    let late = first.batch_execute("update t set n = n + 1");
-    assert_eq!(code(late), SqlState::T_R_SERIALIZATION_FAILURE);
-    first.batch_execute("rollback; update t set n = n + 1").unwrap();
-    assert_eq!(one(&mut second, "select n from t"), "6");
-}
-
-#[test]
 fn a_connection_that_goes_away_gives_its_transaction_and_the_gate_back() {
     let server = TestServer::start();
     let mut client = server.client();

@@ -190,7 +190,7 @@ fn a_reader_loses_its_snapshot_before_the_log_grows_without_bound() {
         let rows = "with recursive c(i) as (select 1 union all select i + 1 from c limit 6)
             insert into t select randomblob(1000000) from c";
         writer.batch_execute(rows).unwrap();
-        reader.batch_execute("begin").unwrap();
+        reader.batch_execute("begin isolation level repeatable read").unwrap();
         assert_eq!(number(&mut reader, "select count(*) from t"), 6);
         let wal = server.dir.join("db-wal");
         let longest = (0..100)

@@ -7,11 +7,13 @@
 
 pub(crate) mod tokens;
 
+mod characteristics;
 mod reader;
 mod rewrite;
 pub(crate) mod translate;
 
 pub(crate) mod statement;
 
+pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, TableLock};
 pub(crate) use statement::{Copy, Statement};
 pub(crate) use translate::Sql;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::characteristics::{Begin, Characteristics, TableLock};
 use super::reader::{Reader, near};
 use super::tokens::{Token, TokenKind};
 use super::translate::{self, Sql};
@@ -11,9 +12,12 @@ use crate::error::{Result, SqlError};
 /// A statement, recognised and translated.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Statement {
-    Begin {
-        read_only: bool,
-    },
+    Begin(Begin),
+    /// `SET TRANSACTION ..`.
+    SetTransaction(Characteristics),
+    /// `SET SESSION CHARACTERISTICS AS TRANSACTION ..`.
+    SetCharacteristics(Characteristics),
+    Lock(TableLock),
     Commit,
     Rollback,
     Savepoint(String),
@@ -111,7 +115,7 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
         "close" => Statement::Accepted("CLOSE CURSOR"),
         "listen" => Statement::Accepted("LISTEN"),
         "unlisten" => Statement::Accepted("UNLISTEN"),
-        "lock" => Statement::Accepted("LOCK TABLE"),
+        "lock" => Statement::Lock(TableLock::read(&mut r)?),
         "checkpoint" => Statement::Accepted("CHECKPOINT"),
         _ => return Ok(None),
     };
@@ -121,34 +125,41 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
 /// Reads the rest of a statement of transaction control that begins with the word `first`.
 fn transaction_control(first: &str, mut r: Reader<'_, '_>) -> Result<Statement> {
     Ok(match first {
-        "begin" | "start" => {
-            let read_only = r.rest.windows(2).any(|pair| pair[0].is("read") && pair[1].is("only"));
-            Statement::Begin { read_only }
-        }
-        "commit" | "end" => Statement::Commit,
-        "rollback" => {
+        "begin" | "start" => Statement::Begin(Begin::read(&mut r)?),
+        "rollback" | "abort" | "commit" | "end" => {
             let _ = r.take(&["work"]) || r.take(&["transaction"]);
-            if r.take(&["to"]) {
+            if first == "rollback" && r.take(&["to"]) {
                 r.take(&["savepoint"]);
-                Statement::RollbackTo(r.name()?)
-            } else {
-                Statement::Rollback
+                return Ok(Statement::RollbackTo(r.name()?));
             }
+            if r.take(&["and", "chain"]) {
+                let chain = SqlError::unsupported("AND CHAIN is not supported");
+                return Err(chain.hint("Send BEGIN afterwards."));
+            }
+            r.take(&["and", "no", "chain"]);
+            r.end()?;
+            let commits = matches!(first, "commit" | "end");
+            if commits { Statement::Commit } else { Statement::Rollback }
         }
         "savepoint" => Statement::Savepoint(r.name()?),
-        "release" => {
+        _ => {
             r.take(&["savepoint"]);
             Statement::Release(r.name()?)
         }
-        _ => Statement::Rollback,
     })
 }
 
 fn set(mut r: Reader<'_, '_>) -> Result<Statement> {
     let local = r.take(&["local"]);
     let _ = local || r.take(&["session"]);
-    if r.take(&["transaction"]) || r.take(&["characteristics"]) {
-        return Ok(Statement::Accepted("SET"));
+    if r.take(&["characteristics", "as", "transaction"]) {
+        return Ok(Statement::SetCharacteristics(Characteristics::read(&mut r)?));
+    }
+    if r.take(&["transaction"]) {
+        if r.take(&["snapshot"]) {
+            return Err(SqlError::unsupported("SET TRANSACTION SNAPSHOT is not supported"));
+        }
+        return Ok(Statement::SetTransaction(Characteristics::read(&mut r)?));
     }
     let name = if r.take(&["time", "zone"]) { "timezone".to_owned() } else { r.table()? };
     let _ = r.take(&["="]) || r.take(&["to"]);
@@ -332,13 +343,19 @@ mod tests {
 
     #[test]
     fn transaction_control_is_recognised_in_all_spellings() {
-        assert_eq!(of("BEGIN"), Statement::Begin { read_only: false });
-        assert_eq!(of("start transaction read only"), Statement::Begin { read_only: true });
-        assert_eq!(
-            of("begin isolation level repeatable read"),
-            Statement::Begin { read_only: false }
-        );
+        assert_eq!(of("BEGIN"), Statement::Begin(Begin::default()));
+        let read_only = Characteristics { read_only: Some(true), ..Characteristics::default() };
+        let begin = Begin { characteristics: read_only, immediate: false };
+        assert_eq!(of("start transaction read only"), Statement::Begin(begin));
+        assert_eq!(of("set transaction read only"), Statement::SetTransaction(read_only));
+        let session = "set session characteristics as transaction read only";
+        assert_eq!(of(session), Statement::SetCharacteristics(read_only));
+        assert_eq!(refused("set transaction snapshot '1'"), "0A000");
         assert_eq!(of("END"), Statement::Commit);
+        assert_eq!(of("commit and no chain"), Statement::Commit);
+        assert_eq!(refused("commit and chain"), "0A000");
+        assert_eq!(refused("commit prepared 'x'"), "42601");
+        assert_eq!(of("abort transaction"), Statement::Rollback);
         assert_eq!(of("rollback work"), Statement::Rollback);
         assert_eq!(of("rollback to savepoint \"A b\""), Statement::RollbackTo("A b".into()));
         assert_eq!(of("release x"), Statement::Release("x".into()));

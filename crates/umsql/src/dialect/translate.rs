@@ -6,6 +6,7 @@
 //! This file does not parse. A form that is not listed here is passed to SQLite as it is, and the
 //! client gets SQLite's syntax error.
 
+use super::characteristics::{self, LockPatience};
 use super::reader::{Reader, near};
 use super::rewrite::rewrite;
 use super::tokens::{Token, TokenKind};
@@ -30,6 +31,8 @@ pub(crate) struct Sql {
     pub(crate) alone: bool,
     /// Whether the statement mentions the catalogue views.
     pub(crate) catalog: bool,
+    /// What happens if others have the lock that its clause FOR UPDATE asks for, if it has one.
+    pub(crate) locks: Option<LockPatience>,
 }
 
 /// Translates one statement of the query `source`.
@@ -37,7 +40,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
     if let Some(sql) = whole_statement(Reader::new(tokens))? {
         return Ok(sql);
     }
-    let tokens = trim(tokens);
+    let (tokens, locks) = trim(tokens)?;
     let text = rewrite(source, tokens);
     let verbatim_at = source[tokens[0].at..].starts_with(&text).then_some(tokens[0].at);
     let first = tokens[0].text.to_ascii_lowercase();
@@ -63,6 +66,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
                     || t.is("regclass"))
         }),
         texts: vec![text],
+        locks: locks.filter(|_| first != "explain"),
     })
 }
 
@@ -127,6 +131,7 @@ fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
         pins: false,
         alone: false,
         catalog: false,
+        locks: None,
     };
     if r.take(&["truncate"]) {
         r.take(&["table"]);
@@ -214,9 +219,12 @@ pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
+/// A statement's tokens without the clause that locks, and what the clause says.
+type Trimmed<'t, 'a> = (&'t [Token<'a>], Option<LockPatience>);
+
 /// Removes clauses at the end that mean nothing to SQLite: the storage options of a new table, and
-/// the row locks of a query, because a writer locks the whole database here.
-fn trim<'t, 'a>(tokens: &'t [Token<'a>]) -> &'t [Token<'a>] {
+/// the row locks of a query, which the session takes itself.
+fn trim<'t, 'a>(tokens: &'t [Token<'a>]) -> Result<Trimmed<'t, 'a>> {
     let mut depth = 0usize;
     let creates = tokens[0].is("create");
     for (index, token) in tokens.iter().enumerate() {
@@ -226,20 +234,17 @@ fn trim<'t, 'a>(tokens: &'t [Token<'a>]) -> &'t [Token<'a>] {
             ")" => depth = depth.saturating_sub(1),
             _ if depth > 0 || index == 0 => (),
             _ if creates && token.is("with") && next.is_some_and(|next| next.sign("(")) => {
-                return &tokens[..index];
+                return Ok((&tokens[..index], None));
             }
-            _ if creates && token.is("tablespace") => return &tokens[..index],
-            _ if token.is("for")
-                && next.is_some_and(|next| {
-                    ["update", "share", "no", "key"].iter().any(|word| next.is(word))
-                }) =>
-            {
-                return &tokens[..index];
+            _ if creates && token.is("tablespace") => return Ok((&tokens[..index], None)),
+            _ if characteristics::begins_row_lock(token, next) => {
+                let patience = characteristics::row_lock(Reader::new(&tokens[index..]))?;
+                return Ok((&tokens[..index], Some(patience)));
             }
             _ => (),
         }
     }
-    tokens
+    Ok((tokens, None))
 }
 
 #[cfg(test)]

@@ -121,6 +121,19 @@ impl Engine {
         })
     }
 
+    /// Makes `user` the owner of the write gate, and returns true, unless another user owns it.
+    /// While the lazy writer owns it, waits: it is soon done.
+    pub(crate) fn try_gate(&self, user: u64) -> bool {
+        if self.gate.acquire_or_leave(user, || ()) {
+            return true;
+        }
+        // If the user is not in the queue any more, the gate was passed to it meanwhile.
+        if self.gate.give_up(user).is_none() {
+            return true;
+        }
+        self.gate.owner() == Some(lazy_writer::USER) && self.gate.acquire(user, None).is_ok()
+    }
+
     /// Returns the number of bytes ever written to the log. Only the owner of the write gate writes
     /// to it.
     pub(crate) fn log_position(&self) -> u64 {

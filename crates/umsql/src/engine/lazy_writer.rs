@@ -37,7 +37,7 @@ const LONG: u64 = 8_000 * FRAME;
 /// From this length on, the log's file is also truncated.
 const TOO_LONG: u64 = 64_000 * FRAME;
 /// The user number with which the lazy writer owns the write gate; no connection has it.
-const USER: u64 = u64::MAX;
+pub(super) const USER: u64 = u64::MAX;
 /// How long it waits for the gate. After that, the rest is left to the next checkpoint.
 const GATE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for transactions that still read from the log. Writers wait during this time,

@@ -1,0 +1,373 @@
+//! Transactions with PostgreSQL's rules, and the write gate.
+//!
+//! ```text
+//!   Idle ──BEGIN──▶ Block ──error──▶ Failed
+//!    ▲ │              │ ▲               │
+//!    │ └─several──▶ Implicit            │ ROLLBACK TO
+//!    └──COMMIT, ROLLBACK, end───────────┘
+//! ```
+//!
+//! The *engine's transaction* is SQLite's. BEGIN does not open it:
+//!
+//! ```text
+//!   READ COMMITTED               BEGIN  SELECT  SELECT  UPDATE  SELECT  COMMIT
+//!                                       ──────  ──────  gate ──────────────▶
+//!                                                       transaction ───────▶
+//!   REPEATABLE READ, SERIALIZABLE       transaction ───────────────────────▶
+//!                                                       gate ──────────────▶
+//! ```
+//!
+//! A statement that writes, or locks rows or tables, first acquires the engine's write gate, and
+//! keeps it until the end of its transaction. So writers wait in a queue and never contend for
+//! SQLite's own lock.
+//!
+//! Invariants. Between two requests, a session that owns the gate has an open transaction of the
+//! engine. At READ COMMITTED, the transaction is opened with the gate: its snapshot is the newest,
+//! and stays so, because no other session commits meanwhile. At the other levels the transaction
+//! may have read before its first write, and another one may have written meanwhile. Only then does
+//! it fail, with SQLSTATE 40001.
+//!
+//! Savepoints that were set before the engine's transaction are set in it when it is opened.
+
+use std::time::Duration;
+
+use crate::accounts::Role;
+use crate::dialect::translate::quote;
+use crate::dialect::{Characteristics, Isolation, LockPatience, Statement, TableLock};
+use crate::engine::Lease;
+use crate::error::{Failure, Result, SqlError};
+use crate::host;
+use crate::keys::Cause;
+use crate::session::{Session, Tx};
+use crate::tx_mode::TxMode;
+
+impl Session {
+    /// Returns what holds for the present transaction, or for the next one if there is none.
+    pub(crate) fn mode(&self) -> TxMode {
+        if self.tx == Tx::Idle { self.default_mode() } else { self.tx_mode }
+    }
+
+    fn default_mode(&self) -> TxMode {
+        let isolation = Isolation::named(&self.setting("default_transaction_isolation"));
+        let default = TxMode::default();
+        TxMode { isolation: isolation.unwrap_or(default.isolation), ..default }
+    }
+
+    fn begin(&mut self, tx: Tx) {
+        self.tx_mode = self.default_mode();
+        self.tx = tx;
+    }
+
+    /// Begins the transaction of one query or of one extended cycle with several statements.
+    pub(crate) fn begin_several(&mut self) {
+        if self.several && self.tx == Tx::Idle {
+            self.begin(Tx::Implicit);
+        }
+    }
+
+    /// Commits the implicit transaction of one query or of one extended cycle.
+    pub(crate) fn end_implicit(&mut self) -> Result<()> {
+        if self.tx == Tx::Implicit { self.commit() } else { Ok(()) }
+    }
+
+    pub(crate) fn roll_back(&mut self, then: Tx) {
+        if let Some(lease) = &self.lease
+            && !lease.is_autocommit()
+            && lease.execute_batch("ROLLBACK").is_err()
+        {
+            // A connection on which the rollback fails is closed.
+            self.lease = None;
+        }
+        self.tx = then;
+        self.tx_mode.open = false;
+        if then == Tx::Idle {
+            self.end_local_limits();
+        }
+        self.savepoints.clear();
+        self.release_gate_outside();
+        self.let_go();
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        if let Some(lease) = &self.lease
+            && !lease.is_autocommit()
+            && let Err(error) = lease.execute_batch("COMMIT")
+        {
+            self.roll_back(Tx::Idle);
+            return Err(error.into());
+        }
+        self.tx = Tx::Idle;
+        self.tx_mode.open = false;
+        self.end_local_limits();
+        self.savepoints = Vec::new();
+        self.release_gate_outside();
+        Ok(())
+    }
+
+    /// Looks, after an error, whether SQLite has rolled the transaction back itself, as it does
+    /// when the disk is full.
+    pub(crate) fn notice_rollback(&mut self) {
+        if self.tx_mode.open && self.lease.as_ref().is_none_or(|lease| lease.is_autocommit()) {
+            self.tx_mode.open = false;
+            self.savepoints.clear();
+        }
+    }
+
+    /// Releases the gate if the session is outside a transaction of the engine.
+    pub(crate) fn release_gate_outside(&mut self) {
+        let outside = self.lease.as_ref().is_none_or(|lease| lease.is_autocommit());
+        if self.holds_gate && outside {
+            let position = self.server.engine.log_position();
+            if position != self.gate_position {
+                self.unsettled = Some(position);
+            }
+            self.holds_gate = false;
+            self.gate_idle = Duration::ZERO;
+            self.server.engine.gate.release(self.user);
+        }
+    }
+
+    /// Returns the connection to the pool if no transaction of the engine needs it.
+    pub(crate) fn let_go(&mut self) {
+        if self.lease.as_ref().is_some_and(|lease| !lease.pinned && lease.is_autocommit()) {
+            self.lease = None;
+        }
+    }
+
+    /// Returns the session's connection. If it has none, it leases one.
+    pub(crate) fn lease(&mut self) -> Result<&mut Lease> {
+        if self.lease.is_none() {
+            let mut lease = self.server.engine.lease(self.user)?;
+            if self.role == Role::Reader {
+                lease.restrict();
+            }
+            self.lease = Some(Box::new(lease));
+        }
+        Ok(self.lease.as_mut().expect("it was just put there"))
+    }
+
+    /// Runs `f` with the session's connection.
+    pub(crate) fn with_lease<R>(
+        &mut self,
+        f: impl FnOnce(&mut Session, &mut Lease) -> std::result::Result<R, Failure>,
+    ) -> std::result::Result<R, Failure> {
+        self.lease()?;
+        let mut lease = self.lease.take().expect("it was just made");
+        let outcome = f(self, &mut lease);
+        self.lease = Some(lease);
+        outcome
+    }
+
+    /// Records that a statement is executed, and opens the engine's transaction if all statements
+    /// have one snapshot.
+    pub(crate) fn begin_statement(&mut self, lease: &Lease) -> Result<()> {
+        self.tx_mode.queried = true;
+        if self.tx_mode.isolation.keeps_snapshot() { self.open(lease) } else { Ok(()) }
+    }
+
+    /// Opens the engine's transaction if the client has begun one.
+    fn open(&mut self, lease: &Lease) -> Result<()> {
+        if !matches!(self.tx, Tx::Block | Tx::Implicit) || self.tx_mode.open {
+            return Ok(());
+        }
+        lease.execute_batch("BEGIN")?;
+        self.tx_mode.open = true;
+        for name in &self.savepoints {
+            lease.execute_batch(&format!("SAVEPOINT {}", quote(name)))?;
+        }
+        Ok(())
+    }
+
+    /// Acquires the write gate until the end of the transaction, which is opened.
+    pub(crate) fn own_gate(&mut self, lease: &Lease) -> std::result::Result<(), Failure> {
+        self.take_gate(LockPatience::Waits)?;
+        Ok(self.open(lease)?)
+    }
+
+    /// The same for a statement that locks what it reads. The transaction fails if its snapshot is
+    /// not the newest.
+    pub(crate) fn own_gate_to_read(
+        &mut self,
+        lease: &Lease,
+        patience: LockPatience,
+    ) -> std::result::Result<(), Failure> {
+        self.take_gate(patience)?;
+        self.open(lease)?;
+        if self.tx_mode.open && self.tx_mode.isolation.keeps_snapshot() {
+            // SQLite has no statement that only begins to write. Of a database that does not keep
+            // lists for it, this one frees no page.
+            lease.execute_batch("PRAGMA main.incremental_vacuum(1)")?;
+        }
+        Ok(())
+    }
+
+    /// Acquires the write gate.
+    ///
+    /// Not all workers may wait for the gate, because its owner may be a client that waits for an
+    /// answer on another of its connections. So if many workers wait already, a statement that has
+    /// had no effect yet returns its worker and waits in the queue without one.
+    fn take_gate(&mut self, patience: LockPatience) -> std::result::Result<(), Failure> {
+        self.check_owner("write")?;
+        if self.mode().read_only {
+            let message = "cannot execute this statement in a read-only transaction";
+            return Err(SqlError::new("25006", message).into());
+        }
+        if self.holds_gate {
+            return Ok(());
+        }
+        if patience == LockPatience::NoWait {
+            self.server.engine.check_writable()?;
+            if !self.server.engine.try_gate(self.user) {
+                let message = "could not obtain the lock: another transaction writes or has it";
+                return Err(SqlError::new("55P03", message).into());
+            }
+        } else {
+            self.limit_wait_for_gate();
+            if self.may_defer && self.server.gate_is_crowded() {
+                return Err(Failure::Later);
+            }
+            self.server.engine.check_writable()?;
+            self.server.engine.gate.acquire(self.user, None).map_err(|_| host::Interrupted)?;
+            self.disarm(Cause::LockTimeout);
+        }
+        self.holds_gate = true;
+        self.gate_position = self.server.engine.begin_to_write();
+        Ok(())
+    }
+
+    /// Executes transaction control, and returns its command tag. Returns `None` for another
+    /// statement.
+    pub(crate) fn transaction_control(
+        &mut self,
+        statement: &Statement,
+    ) -> std::result::Result<Option<&'static str>, Failure> {
+        Ok(Some(match statement {
+            Statement::Begin(begin) => {
+                if begin.immediate {
+                    // It may be deferred, so it changes nothing before.
+                    self.take_gate(LockPatience::Waits)?;
+                }
+                self.begin_block(begin.characteristics)?;
+                if begin.immediate {
+                    self.with_lease(|me, lease| me.own_gate_to_read(lease, LockPatience::Waits))?;
+                }
+                "BEGIN"
+            }
+            Statement::Commit | Statement::Rollback => {
+                let commits = *statement == Statement::Commit && self.tx != Tx::Failed;
+                if matches!(self.tx, Tx::Idle | Tx::Implicit) {
+                    self.out.warning("25P01", "there is no transaction in progress");
+                }
+                if commits {
+                    self.commit()?;
+                    "COMMIT"
+                } else {
+                    self.roll_back(Tx::Idle);
+                    "ROLLBACK"
+                }
+            }
+            Statement::SetTransaction(to) => {
+                self.set_transaction(*to)?;
+                "SET"
+            }
+            Statement::SetCharacteristics(to) => {
+                if let Some(isolation) = to.isolation {
+                    self.set("default_transaction_isolation", isolation.name())?;
+                }
+                "SET"
+            }
+            Statement::Lock(lock) => {
+                self.lock_tables(lock)?;
+                "LOCK TABLE"
+            }
+            _ => return Ok(self.savepoint_control(statement)?),
+        }))
+    }
+
+    fn begin_block(&mut self, characteristics: Characteristics) -> Result<()> {
+        match self.tx {
+            Tx::Idle => self.begin(Tx::Block),
+            Tx::Implicit => self.tx = Tx::Block,
+            _ => self.out.warning("25001", "there is already a transaction in progress"),
+        }
+        self.tx_mode.change(characteristics)
+    }
+
+    pub(crate) fn set_transaction(&mut self, to: Characteristics) -> Result<()> {
+        if matches!(self.tx, Tx::Idle | Tx::Implicit) {
+            let message = "SET TRANSACTION can only be used in transaction blocks";
+            self.out.warning("25P01", message);
+            return Ok(());
+        }
+        self.tx_mode.change(to)
+    }
+
+    /// Locks the tables: for readers of the tables' definitions a snapshot is enough.
+    fn lock_tables(&mut self, lock: &TableLock) -> std::result::Result<(), Failure> {
+        self.begin_several();
+        if self.tx == Tx::Idle {
+            return Err(only_in_blocks("LOCK TABLE").into());
+        }
+        self.with_lease(|me, lease| {
+            me.begin_statement(lease)?;
+            if !lock.weakest || !me.tx_mode.isolation.keeps_snapshot() {
+                me.own_gate_to_read(lease, lock.patience)?;
+            }
+            for table in &lock.tables {
+                let mut exists = lease.prepare(&format!("SELECT 1 FROM {}", quote(table)))?;
+                exists.query([])?.next()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn savepoint_control(&mut self, statement: &Statement) -> Result<Option<&'static str>> {
+        Ok(Some(match statement {
+            Statement::Savepoint(name) => {
+                self.in_block("SAVEPOINT")?;
+                self.if_open("SAVEPOINT", name)?;
+                self.savepoints.push(name.as_str().into());
+                "SAVEPOINT"
+            }
+            Statement::Release(name) => {
+                let at = self.savepoint(name, "RELEASE SAVEPOINT")?;
+                self.if_open("RELEASE", name)?;
+                self.savepoints.truncate(at);
+                "RELEASE"
+            }
+            Statement::RollbackTo(name) => {
+                let at = self.savepoint(name, "ROLLBACK TO SAVEPOINT")?;
+                self.if_open("ROLLBACK TO", name)?;
+                self.savepoints.truncate(at + 1);
+                self.tx = Tx::Block;
+                "ROLLBACK"
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Executes a statement about a savepoint in the engine's transaction, if that is open.
+    fn if_open(&mut self, verb: &str, savepoint: &str) -> Result<()> {
+        if let Some(lease) = self.lease.as_ref().filter(|_| self.tx_mode.open) {
+            lease.execute_batch(&format!("{verb} {}", quote(savepoint)))?;
+        }
+        Ok(())
+    }
+
+    fn in_block(&self, what: &str) -> Result<()> {
+        match self.tx {
+            Tx::Idle | Tx::Implicit => Err(only_in_blocks(what)),
+            Tx::Block | Tx::Failed => Ok(()),
+        }
+    }
+
+    fn savepoint(&self, name: &str, what: &str) -> Result<usize> {
+        self.in_block(what)?;
+        let found = self.savepoints.iter().rposition(|known| known.eq_ignore_ascii_case(name));
+        found.ok_or_else(|| SqlError::new("3B001", format!("savepoint \"{name}\" does not exist")))
+    }
+}
+
+fn only_in_blocks(what: &str) -> SqlError {
+    SqlError::new("25P01", format!("{what} can only be used in transaction blocks"))
+}
