@@ -6,6 +6,7 @@
 use rusqlite::types::Value;
 
 use crate::dialect::{Copy, translate::quote};
+use crate::engine::Lease;
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::run::Ran;
@@ -67,7 +68,7 @@ impl Session {
                     lines.push(&body);
                     match self.copy_lines(&insert, &oids, &mut lines) {
                         Ok(rows) => count += rows,
-                        Err(error) => failed = Some(error.into()),
+                        Err(error) => failed = Some(error),
                     }
                     if lines.unread() > self.server.max_message {
                         lines = Lines::new(copy);
@@ -131,35 +132,51 @@ impl Session {
         Ok((insert, columns.iter().map(|(_, oid)| *oid).collect()))
     }
 
-    fn copy_lines(&mut self, insert: &str, oids: &[u32], lines: &mut Lines<'_>) -> Result<usize> {
-        let mut prepared = self.lease()?.prepare_cached(insert)?;
-        let mut count = 0;
-        while let Some(fields) = lines.next()? {
-            if host::cancelled() {
-                return Err(host::Interrupted.into());
-            }
-            host::yield_if_due();
-            if fields.len() < oids.len() {
-                return Err(SqlError::new(
-                    "22P04",
-                    format!("missing data for column {}", fields.len() + 1),
-                ));
-            }
-            if fields.len() > oids.len() {
-                return Err(SqlError::new("22P04", "extra data after last expected column"));
-            }
-            for (index, field) in fields.iter().enumerate() {
-                let value = match field {
-                    None => Value::Null,
-                    Some(field) => types::decode(Some(field), oids[index], 0)?,
-                };
-                prepared.raw_bind_parameter(index + 1, value)?;
-            }
-            prepared.raw_execute()?;
-            count += 1;
-        }
-        Ok(count)
+    fn copy_lines(
+        &mut self,
+        insert: &str,
+        oids: &[u32],
+        lines: &mut Lines<'_>,
+    ) -> std::result::Result<usize, Failure> {
+        let copied = self.with_lease(|me, lease| {
+            lease.lend(&mut me.config);
+            let copied = insert_lines(lease, insert, oids, lines);
+            lease.lend(&mut me.config);
+            Ok(copied?)
+        });
+        self.after_settings()?;
+        copied
     }
+}
+
+fn insert_lines(lease: &Lease, insert: &str, oids: &[u32], lines: &mut Lines<'_>) -> Result<usize> {
+    let mut prepared = lease.prepare_cached(insert)?;
+    let mut count = 0;
+    while let Some(fields) = lines.next()? {
+        if host::cancelled() {
+            return Err(host::Interrupted.into());
+        }
+        host::yield_if_due();
+        if fields.len() < oids.len() {
+            return Err(SqlError::new(
+                "22P04",
+                format!("missing data for column {}", fields.len() + 1),
+            ));
+        }
+        if fields.len() > oids.len() {
+            return Err(SqlError::new("22P04", "extra data after last expected column"));
+        }
+        for (index, field) in fields.iter().enumerate() {
+            let value = match field {
+                None => Value::Null,
+                Some(field) => types::decode(Some(field), oids[index], 0)?,
+            };
+            prepared.raw_bind_parameter(index + 1, value)?;
+        }
+        prepared.raw_execute()?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Cuts the data into lines and the lines into fields.

@@ -62,6 +62,11 @@ impl SqlError {
             .hint("ums_memory shows what clients take; ums serve has --client-memory and --memory.")
     }
 
+    /// Returns the error of a session that ends because the server stops.
+    pub(crate) fn stopping() -> SqlError {
+        SqlError::fatal("57P01", "terminating connection due to administrator command")
+    }
+
     /// Returns the same error with a hint.
     pub fn hint(mut self, hint: &'static str) -> SqlError {
         self.hint = Some(hint);

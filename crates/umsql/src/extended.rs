@@ -47,7 +47,7 @@ impl Session {
         body: &[u8],
     ) -> std::result::Result<(), Failure> {
         if tag == b'S' {
-            return self.sync();
+            return self.sync(conn);
         }
         if self.skip_to_sync {
             return Ok(());
@@ -66,14 +66,14 @@ impl Session {
                 return Err(failure);
             }
             self.skip_to_sync = true;
-            self.fail(failure, |error| position(text.as_deref(), error))?;
+            self.fail(conn, failure, |error| position(text.as_deref(), error))?;
         }
         Ok(())
     }
 
-    fn sync(&mut self) -> std::result::Result<(), Failure> {
+    fn sync(&mut self, conn: &dyn Conn) -> std::result::Result<(), Failure> {
         if let Err(error) = self.end_implicit() {
-            self.fail(error.into(), |_| None)?;
+            self.fail(conn, error.into(), |_| None)?;
         }
         self.skip_to_sync = false;
         self.several = false;

@@ -7,7 +7,7 @@ use crate::error::{Result, SqlError};
 use crate::memory::Kept;
 use crate::session::{CHUNK, Session};
 
-/// The most prepared statements, portals or settings that a session keeps.
+/// The most prepared statements or portals that a session keeps.
 const KEPT_MAX: usize = 10_000;
 
 impl Session {

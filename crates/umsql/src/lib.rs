@@ -40,6 +40,8 @@ mod keys;
 mod plan;
 mod portal;
 mod server;
+mod known_settings;
+mod settings;
 mod timeouts;
 mod tx_mode;
 
@@ -53,6 +55,7 @@ mod login;
 mod run;
 mod session;
 mod session_limits;
+mod setting_statements;
 mod statements;
 mod transaction;
 

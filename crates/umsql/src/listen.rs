@@ -214,7 +214,8 @@ impl ums::serve::Session for Served {
     }
 
     fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
-        self.session.refused(&error.to_string())
+        let why = (error != EnqueueError::ShuttingDown).then(|| error.to_string());
+        self.session.refused(why.as_deref())
     }
 }
 

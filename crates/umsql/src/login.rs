@@ -157,23 +157,19 @@ impl Session {
         self.role = role;
         self.phase = Phase::Ready;
         self.out.authentication(0, b"");
-        let name = self.setting("application_name");
         let account = self.account.clone();
         let reported = [
             ("server_version", "15.0"),
             ("server_encoding", "UTF8"),
-            ("client_encoding", "UTF8"),
-            ("application_name", &name),
             ("is_superuser", if role == Role::Owner { "on" } else { "off" }),
             ("session_authorization", &account),
-            ("DateStyle", "ISO, MDY"),
-            ("IntervalStyle", "postgres"),
-            ("TimeZone", "UTC"),
             ("integer_datetimes", "on"),
-            ("standard_conforming_strings", "on"),
         ];
         for (name, value) in reported {
             self.out.parameter_status(name, value);
+        }
+        for (name, value) in self.config.reported() {
+            self.out.parameter_status(name, &value);
         }
         let (pid, secret) = self.server.keys.create(self.user, conn.peer());
         self.server.engine.clients.add(pid, self.stream.encryption());

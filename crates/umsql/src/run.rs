@@ -68,7 +68,7 @@ impl Session {
         };
         if let Err(failure) = outcome.and_then(|()| Ok(self.end_implicit()?)) {
             let position = |error: &SqlError| position(text.as_ref().ok().copied(), error);
-            self.fail(failure, position)?;
+            self.fail(conn, failure, position)?;
         }
         self.several = false;
         self.ready();
@@ -105,6 +105,7 @@ impl Session {
     /// Sends an error to the client, and moves the transaction to the state that follows an error.
     pub(crate) fn fail(
         &mut self,
+        conn: &dyn Conn,
         failure: Failure,
         position: impl Fn(&SqlError) -> Option<usize>,
     ) -> std::result::Result<(), Failure> {
@@ -115,7 +116,7 @@ impl Session {
             error = host::Interrupted.into();
         }
         if error.code == "57014" && error.message == CANCELLED {
-            error = self.why_cancelled(error)?;
+            error = self.why_cancelled(conn, error)?;
         }
         if error.code == NOT_AUTHORIZED
             && let Some(refused) = self.lease.as_ref().and_then(|lease| lease.refused())
@@ -253,7 +254,7 @@ impl Session {
                 self.own_gate_to_read(lease, patience)?;
             }
             bind(&mut prepared, call.parameters)?;
-            let waits = self.waits_for_disk();
+            let waits = self.config.waits_for_disk();
             let mut run = Run {
                 out: &mut self.out,
                 conn,
@@ -266,8 +267,12 @@ impl Session {
                 sent: 0,
                 rest: Vec::new(),
             };
-            run.rows(&mut prepared, text, lease, &call)?;
+            lease.lend(&mut self.config);
+            let outcome = run.rows(&mut prepared, text, lease, &call);
+            lease.lend(&mut self.config);
             let (sent, rest) = (run.sent, run.rest);
+            self.after_settings()?;
+            outcome?;
             self.kept.rows += rest.capacity();
             if !rest.is_empty() {
                 return Ok(Ran::Suspended(rest));

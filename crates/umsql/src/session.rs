@@ -29,9 +29,8 @@ use crate::memory::{self, Kept, Purse};
 use crate::plan::Plan;
 use crate::portal::Portal;
 use crate::server::Server;
-use crate::timeouts::Timeouts;
+use crate::settings::Config;
 use crate::tls::Stream;
-use crate::tx_mode::TxMode;
 use crate::wire::out::{Out, Status};
 
 /// How much is read at once, in bytes.
@@ -102,7 +101,6 @@ pub struct Session {
     pub(crate) out: Out,
 
     pub(crate) tx: Tx,
-    pub(crate) tx_mode: TxMode,
     pub(crate) savepoints: Vec<Box<str>>,
     pub(crate) lease: Option<Box<Lease>>,
     pub(crate) holds_gate: bool,
@@ -123,10 +121,8 @@ pub struct Session {
     pub(crate) prepared: Vec<(Box<str>, Arc<Plan>)>,
     pub(crate) portals: Vec<(Box<str>, Portal)>,
     pub(crate) skip_to_sync: bool,
-    pub(crate) settings: Vec<(Box<str>, Box<str>)>,
-    pub(crate) timeouts: Timeouts,
-    /// The time limits after the transaction, which has set others by SET LOCAL.
-    pub(crate) timeouts_after: Option<Timeouts>,
+    /// The settings, and what holds for the transaction.
+    pub(crate) config: Config,
     /// Why the clock may cancel the statement.
     pub(crate) armed: Vec<Cause>,
     /// Whether the clock was asked to cancel the statement, and may have done so.
@@ -162,8 +158,7 @@ impl Session {
     fn new(server: Arc<Server>, user: u64) -> Session {
         let purse = Purse::new(server.engine.limits, Arc::clone(&server.engine.budget), user);
         Session {
-            timeouts: server.timeouts,
-            timeouts_after: None,
+            config: Config::new(server.timeouts, server.max_message),
             armed: Vec::new(),
             was_armed: false,
             cancelled_late: false,
@@ -187,7 +182,6 @@ impl Session {
             unread: 0,
             out: Out::default(),
             tx: Tx::Idle,
-            tx_mode: TxMode::default(),
             savepoints: Vec::new(),
             lease: None,
             holds_gate: false,
@@ -199,7 +193,6 @@ impl Session {
             prepared: Vec::new(),
             portals: Vec::new(),
             skip_to_sync: false,
-            settings: Vec::new(),
             kept: Kept::default(),
             purse,
             prepared_counted: (0, 0),
@@ -240,15 +233,15 @@ impl Session {
     /// closes the connection.
     pub fn shut_down(&mut self, conn: &mut dyn Conn) {
         if self.is_logged_in() {
-            let error =
-                SqlError::fatal("57P01", "terminating connection due to administrator command");
-            self.close_with(conn, &error);
+            self.close_with(conn, &SqlError::stopping());
         }
     }
 
-    /// Returns the message that refuses a request, with SQLSTATE 53300.
-    pub fn refused(&mut self, why: &str) -> Vec<u8> {
-        let error = SqlError::fatal("53300", format!("the server is overloaded: {why}"));
+    /// Returns the message that refuses a request: with SQLSTATE 53300, and the reason `why`, or
+    /// with 57P01 if the server stops, where `why` is `None`.
+    pub fn refused(&mut self, why: Option<&str>) -> Vec<u8> {
+        let overloaded = |why| SqlError::fatal("53300", format!("the server is overloaded: {why}"));
+        let error = why.map_or_else(SqlError::stopping, overloaded);
         self.out.bytes.clear();
         self.out.error(&error, None);
         self.stream.seal(std::mem::take(&mut self.out.bytes))
@@ -345,7 +338,7 @@ impl Session {
             let tag = self.input[start];
             let body = match self.take_frame() {
                 Err(error) if error.code == "53200" && self.is_logged_in() => {
-                    self.refuse_message(tag, error)?;
+                    self.refuse_message(conn, tag, error)?;
                     continue;
                 }
                 frame => frame?.1,
@@ -353,7 +346,7 @@ impl Session {
             let is_statement = matches!(tag, b'Q' | b'P' | b'B' | b'D' | b'E' | b'C');
             if cancelled && is_statement && self.is_logged_in() {
                 cancelled = false;
-                self.refuse_message(tag, host::Interrupted.into())?;
+                self.refuse_message(conn, tag, host::Interrupted.into())?;
                 continue;
             }
             let outcome = match self.phase {
@@ -371,7 +364,7 @@ impl Session {
             }
         }
         if let Some(tag) = self.too_large.take() {
-            self.refuse_message(tag, SqlError::out_of_memory())?;
+            self.refuse_message(conn, tag, SqlError::out_of_memory())?;
         }
         Ok(true)
     }
@@ -405,18 +398,23 @@ impl Session {
 
     /// Answers a message that is not carried out: its statement was cancelled while it was
     /// deferred, or there is no memory for it.
-    fn refuse_message(&mut self, tag: u8, error: SqlError) -> std::result::Result<(), Failure> {
+    fn refuse_message(
+        &mut self,
+        conn: &dyn Conn,
+        tag: u8,
+        error: SqlError,
+    ) -> std::result::Result<(), Failure> {
         self.statements_done = 0;
         self.disarm_all();
         match tag {
             b'Q' | b'F' => {
-                self.fail(error.into(), |_| None)?;
+                self.fail(conn, error.into(), |_| None)?;
                 self.several = false;
                 self.ready();
                 self.let_go();
             }
             b'P' | b'B' | b'D' | b'E' | b'C' if !self.skip_to_sync => {
-                self.fail(error.into(), |_| None)?;
+                self.fail(conn, error.into(), |_| None)?;
                 self.skip_to_sync = true;
             }
             // What follows an error, up to Sync, and the data of a COPY that has been refused.
@@ -431,7 +429,7 @@ impl Session {
         if self.out.bytes.is_empty() {
             return Ok(());
         }
-        let waits = self.waits_for_disk();
+        let waits = self.config.waits_for_disk();
         let mut unsettled = self.unsettled.take();
         if let Err(error) = settle(&mut unsettled, &self.server.engine, waits) {
             // The buffer may acknowledge a commit that may be lost.
@@ -444,16 +442,6 @@ impl Session {
         let sent = self.stream.write_all(conn, &self.out.bytes).map_err(Failure::gone);
         self.out.bytes.clear();
         sent
-    }
-
-    /// Returns whether commits of this session wait until they are on the disk.
-    pub(crate) fn waits_for_disk(&self) -> bool {
-        if self.settings.is_empty() {
-            return true;
-        }
-        let off = ["off", "false", "no", "0"];
-        let value = self.setting("synchronous_commit");
-        !off.iter().any(|off| value.eq_ignore_ascii_case(off))
     }
 
     pub(crate) fn ready(&mut self) {

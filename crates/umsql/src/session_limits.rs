@@ -7,10 +7,10 @@
 use std::time::{Duration, Instant};
 
 use crate::clock::LOOK_AGAIN;
-use crate::error::{Failure, Result, SqlError};
+use crate::error::{Failure, SqlError};
 use crate::host::{self, Conn};
 use crate::keys::{Cause, gate_was_held};
-use crate::session::{Session, Tx};
+use crate::session::Session;
 
 /// Why an idle session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Idle {
 impl Session {
     /// Returns whether the time that the session is idle now has a limit.
     pub(crate) fn is_limited_when_idle(&self) -> bool {
-        let timeouts = &self.timeouts;
+        let timeouts = self.config.timeouts();
         let idle = if self.in_transaction() {
             timeouts.idle_in_transaction
         } else {
@@ -54,9 +54,9 @@ impl Session {
     /// Returns what becomes of the session, which has been idle for this time.
     pub(crate) fn after_idling(&self, idle: Duration) -> Idle {
         let (limit, outcome) = if self.in_transaction() {
-            (self.timeouts.idle_in_transaction, Idle::TooLongInTransaction)
+            (self.config.timeouts().idle_in_transaction, Idle::TooLongInTransaction)
         } else {
-            (self.timeouts.idle_session, Idle::TooLong)
+            (self.config.timeouts().idle_session, Idle::TooLong)
         };
         let mut left = None;
         if !limit.is_zero() {
@@ -103,8 +103,8 @@ impl Session {
         &mut self,
         run: impl FnOnce(&mut Session) -> std::result::Result<R, Failure>,
     ) -> std::result::Result<R, Failure> {
-        if !self.timeouts.statement.is_zero() {
-            self.arm(Cause::StatementTimeout, self.timeouts.statement);
+        if !self.config.timeouts().statement.is_zero() {
+            self.arm(Cause::StatementTimeout, self.config.timeouts().statement);
         }
         let outcome = run(self);
         if self.was_armed && !matches!(outcome, Err(Failure::Later)) {
@@ -127,8 +127,8 @@ impl Session {
 
     /// Limits a wait for the write gate to `lock_timeout`.
     pub(crate) fn limit_wait_for_gate(&mut self) {
-        if !self.timeouts.lock.is_zero() {
-            self.arm(Cause::LockTimeout, self.timeouts.lock);
+        if !self.config.timeouts().lock.is_zero() {
+            self.arm(Cause::LockTimeout, self.config.timeouts().lock);
         }
     }
 
@@ -165,77 +165,19 @@ impl Session {
         }
     }
 
-    /// Returns the error of a statement that was cancelled: another one if the clock did it.
+    /// Returns the error of a statement that was cancelled: another one if the clock did it, or the
+    /// server, which stops.
     pub(crate) fn why_cancelled(
         &mut self,
+        conn: &dyn Conn,
         error: SqlError,
     ) -> std::result::Result<SqlError, Failure> {
         self.disarm_all();
         match self.server.keys.take_cause(self.user) {
+            None if conn.is_closing() => Ok(SqlError::stopping()),
             None => Ok(error),
             Some(cause) => cause.error().ok_or(Failure::Gone),
         }
-    }
-
-    /// Sets a time limit; only until the end of the transaction if it is `local`. Returns false if
-    /// there is none with this name.
-    pub(crate) fn set_limit(
-        &mut self,
-        name: &str,
-        value: Option<&str>,
-        local: bool,
-    ) -> Result<bool> {
-        let mut timeouts = self.timeouts;
-        if !timeouts.set(name, value, self.server.timeouts)? {
-            return Ok(false);
-        }
-        if local && matches!(self.tx, Tx::Idle | Tx::Implicit) {
-            self.out.warning("25P01", "SET LOCAL can only be used in transaction blocks");
-            return Ok(true);
-        }
-        if local && self.timeouts_after.is_none() {
-            self.timeouts_after = Some(self.timeouts);
-        }
-        if !local && let Some(after) = &mut self.timeouts_after {
-            after.set(name, value, self.server.timeouts)?;
-        }
-        self.timeouts = timeouts;
-        Ok(true)
-    }
-
-    /// Sets all limits to those with which a session begins.
-    pub(crate) fn reset_limits(&mut self) {
-        self.timeouts_after = None;
-        self.timeouts = self.server.timeouts;
-    }
-
-    /// Ends the limits that SET LOCAL has set.
-    pub(crate) fn end_local_limits(&mut self) {
-        if let Some(timeouts) = self.timeouts_after.take() {
-            self.timeouts = timeouts;
-        }
-    }
-
-    /// Takes the settings of the first packet that this server knows.
-    pub(crate) fn take_parameters(&mut self, parameters: &[(String, String)]) -> Result<()> {
-        let options = parameters.iter().filter(|(name, _)| name == "options");
-        let words = options.flat_map(|(_, options)| options.split_whitespace());
-        // `-c name=value`, `-cname=value` and `--name=value`.
-        let words = words.map(|word| {
-            word.strip_prefix("-c").or_else(|| word.strip_prefix("--")).unwrap_or(word)
-        });
-        let pairs = words.filter_map(|word| word.split_once('='));
-        let direct = parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        for (name, value) in direct.chain(pairs) {
-            let name = name.to_ascii_lowercase();
-            self.set_limit(&name, Some(value), false)
-                .map_err(|error| SqlError { fatal: true, ..error })?;
-            if name == "application_name" {
-                self.settings.retain(|(known, _)| **known != *name);
-                self.settings.push((name.into(), value.into()));
-            }
-        }
-        Ok(())
     }
 
     /// Tells the client why its idle session ends. The caller then closes the connection.

@@ -1,4 +1,4 @@
-//! The statements that the session executes without SQLite: settings, DBCC, WAITFOR, BACKUP, KILL,
+//! The statements that the session executes without SQLite: DBCC, WAITFOR, BACKUP, KILL,
 //! and a few answers with a fixed form.
 
 use std::fs::OpenOptions;
@@ -11,7 +11,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::types::{Value, ValueRef};
 
 use crate::accounts::Role;
-use crate::dialect::{Characteristics, Isolation, Statement};
+use crate::dialect::Statement;
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::run::{Call, Ran};
@@ -129,12 +129,10 @@ impl Session {
         let no_rows = Vec::new();
         Ok(match statement {
             Statement::Set { name, value, local } => {
-                if !self.set_limit(name, Some(value), *local)? {
-                    self.set(name, value)?;
-                }
+                self.set(name, Some(value), *local)?;
                 (no_rows, "SET")
             }
-            Statement::Show(name) => (vec![vec![text(self.show(name)?)]], "SHOW"),
+            Statement::Show(name) => (vec![vec![text(self.config.show(name)?)]], "SHOW"),
             Statement::Reset(name) => {
                 self.reset(name.as_deref())?;
                 (no_rows, "RESET")
@@ -182,80 +180,6 @@ impl Session {
             // `run.rs` executes the others.
             _ => return Err(SqlError::unsupported("this statement cannot be executed here")),
         })
-    }
-
-    /// Ends this setting, or all.
-    fn reset(&mut self, name: Option<&str>) -> Result<()> {
-        match name {
-            Some(name) => drop(self.set_limit(name, None, false)?),
-            None => self.reset_limits(),
-        }
-        self.settings.retain(|(known, _)| name.is_some_and(|name| **known != *name));
-        Ok(())
-    }
-
-    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        if let "transaction_isolation" | "default_transaction_isolation" = name {
-            let isolation = Isolation::named(value).ok_or_else(|| {
-                let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
-                SqlError::new("22023", message)
-            })?;
-            if name == "transaction_isolation" {
-                let isolation = Some(isolation);
-                return self.set_transaction(Characteristics { isolation, read_only: None });
-            }
-        }
-        let kept = self.settings.iter().map(|(name, value)| name.len() + value.len());
-        self.check_room(kept, name.len() + value.len(), "settings (RESET ends one)")?;
-        self.settings.retain(|(known, _)| **known != *name);
-        if !value.eq_ignore_ascii_case("default") {
-            self.settings.push((name.into(), value.into()));
-        }
-        const REPORTED: [(&str, &str); 2] =
-            [("application_name", "application_name"), ("timezone", "TimeZone")];
-        if let Some((_, reported)) = REPORTED.iter().find(|(known, _)| *known == name) {
-            let value = self.setting(name);
-            self.out.parameter_status(reported, &value);
-        }
-        Ok(())
-    }
-
-    /// Returns the value of a setting, or its default. Returns an empty text for an unknown
-    /// setting.
-    pub(crate) fn setting(&self, name: &str) -> String {
-        let set = self.settings.iter().find(|(known, _)| **known == *name);
-        let default = match name {
-            "server_version" => "15.0",
-            "server_version_num" => "150000",
-            "server_encoding" | "client_encoding" => "UTF8",
-            "search_path" => "\"$user\", public",
-            "timezone" | "time zone" => "UTC",
-            "datestyle" => "ISO, MDY",
-            "standard_conforming_strings" | "integer_datetimes" => "on",
-            "transaction isolation level" | "transaction_isolation" => {
-                return self.mode().isolation.name().to_owned();
-            }
-            "default_transaction_isolation" => "read committed",
-            "synchronous_commit" => "on",
-            "transaction_read_only" | "default_transaction_read_only" => "off",
-            "max_identifier_length" => "63",
-            _ => "",
-        };
-        set.map_or(default, |(_, value)| value).to_owned()
-    }
-
-    fn show(&self, name: &str) -> Result<String> {
-        if let Some(limit) = self.timeouts.show(name) {
-            return Ok(limit);
-        }
-        let value = self.setting(name);
-        let known = !value.is_empty() || name == "application_name";
-        if known {
-            Ok(value)
-        } else {
-            let message = format!("unrecognized configuration parameter \"{name}\"");
-            Err(SqlError::new("42704", message))
-        }
     }
 
     /// Copies the database to `path`, on a hidden scheduler, in steps. Other workers run between

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use crate::accounts::Role;
 use crate::dialect::translate::quote;
-use crate::dialect::{Characteristics, Isolation, LockPatience, Statement, TableLock};
+use crate::dialect::{Characteristics, LockPatience, Statement, TableLock};
 use crate::engine::Lease;
 use crate::error::{Failure, Result, SqlError};
 use crate::host;
@@ -44,17 +44,12 @@ use crate::tx_mode::TxMode;
 impl Session {
     /// Returns what holds for the present transaction, or for the next one if there is none.
     pub(crate) fn mode(&self) -> TxMode {
-        if self.tx == Tx::Idle { self.default_mode() } else { self.tx_mode }
-    }
-
-    fn default_mode(&self) -> TxMode {
-        let isolation = Isolation::named(&self.setting("default_transaction_isolation"));
-        let default = TxMode::default();
-        TxMode { isolation: isolation.unwrap_or(default.isolation), ..default }
+        if self.tx == Tx::Idle { self.config.default_mode() } else { self.config.mode }
     }
 
     fn begin(&mut self, tx: Tx) {
-        self.tx_mode = self.default_mode();
+        self.config.mode = self.config.default_mode();
+        self.config.in_transaction = true;
         self.tx = tx;
     }
 
@@ -79,10 +74,8 @@ impl Session {
             self.lease = None;
         }
         self.tx = then;
-        self.tx_mode.open = false;
-        if then == Tx::Idle {
-            self.end_local_limits();
-        }
+        self.config.mode.open = false;
+        self.end_settings(false);
         self.savepoints.clear();
         self.release_gate_outside();
         self.let_go();
@@ -97,8 +90,8 @@ impl Session {
             return Err(error.into());
         }
         self.tx = Tx::Idle;
-        self.tx_mode.open = false;
-        self.end_local_limits();
+        self.config.mode.open = false;
+        self.end_settings(true);
         self.savepoints = Vec::new();
         self.release_gate_outside();
         Ok(())
@@ -107,8 +100,8 @@ impl Session {
     /// Looks, after an error, whether SQLite has rolled the transaction back itself, as it does
     /// when the disk is full.
     pub(crate) fn notice_rollback(&mut self) {
-        if self.tx_mode.open && self.lease.as_ref().is_none_or(|lease| lease.is_autocommit()) {
-            self.tx_mode.open = false;
+        if self.config.mode.open && self.lease.as_ref().is_none_or(|lease| lease.is_autocommit()) {
+            self.config.mode.open = false;
             self.savepoints.clear();
         }
     }
@@ -161,17 +154,17 @@ impl Session {
     /// Records that a statement is executed, and opens the engine's transaction if all statements
     /// have one snapshot.
     pub(crate) fn begin_statement(&mut self, lease: &Lease) -> Result<()> {
-        self.tx_mode.queried = true;
-        if self.tx_mode.isolation.keeps_snapshot() { self.open(lease) } else { Ok(()) }
+        self.config.mode.queried = true;
+        if self.config.mode.isolation.keeps_snapshot() { self.open(lease) } else { Ok(()) }
     }
 
     /// Opens the engine's transaction if the client has begun one.
     fn open(&mut self, lease: &Lease) -> Result<()> {
-        if !matches!(self.tx, Tx::Block | Tx::Implicit) || self.tx_mode.open {
+        if !matches!(self.tx, Tx::Block | Tx::Implicit) || self.config.mode.open {
             return Ok(());
         }
         lease.execute_batch("BEGIN")?;
-        self.tx_mode.open = true;
+        self.config.mode.open = true;
         for name in &self.savepoints {
             lease.execute_batch(&format!("SAVEPOINT {}", quote(name)))?;
         }
@@ -193,7 +186,7 @@ impl Session {
     ) -> std::result::Result<(), Failure> {
         self.take_gate(patience)?;
         self.open(lease)?;
-        if self.tx_mode.open && self.tx_mode.isolation.keeps_snapshot() {
+        if self.config.mode.open && self.config.mode.isolation.keeps_snapshot() {
             // SQLite has no statement that only begins to write. Of a database that does not keep
             // lists for it, this one frees no page.
             lease.execute_batch("PRAGMA main.incremental_vacuum(1)")?;
@@ -271,9 +264,7 @@ impl Session {
                 "SET"
             }
             Statement::SetCharacteristics(to) => {
-                if let Some(isolation) = to.isolation {
-                    self.set("default_transaction_isolation", isolation.name())?;
-                }
+                self.set_characteristics(*to)?;
                 "SET"
             }
             Statement::Lock(lock) => {
@@ -290,16 +281,15 @@ impl Session {
             Tx::Implicit => self.tx = Tx::Block,
             _ => self.out.warning("25001", "there is already a transaction in progress"),
         }
-        self.tx_mode.change(characteristics)
+        self.config.mode.change(characteristics)
     }
 
     pub(crate) fn set_transaction(&mut self, to: Characteristics) -> Result<()> {
         if matches!(self.tx, Tx::Idle | Tx::Implicit) {
-            let message = "SET TRANSACTION can only be used in transaction blocks";
-            self.out.warning("25P01", message);
+            self.warn_outside("SET TRANSACTION");
             return Ok(());
         }
-        self.tx_mode.change(to)
+        self.config.mode.change(to)
     }
 
     /// Locks the tables: for readers of the tables' definitions a snapshot is enough.
@@ -310,7 +300,7 @@ impl Session {
         }
         self.with_lease(|me, lease| {
             me.begin_statement(lease)?;
-            if !lock.weakest || !me.tx_mode.isolation.keeps_snapshot() {
+            if !lock.weakest || !me.config.mode.isolation.keeps_snapshot() {
                 me.own_gate_to_read(lease, lock.patience)?;
             }
             for table in &lock.tables {
@@ -348,7 +338,7 @@ impl Session {
 
     /// Executes a statement about a savepoint in the engine's transaction, if that is open.
     fn if_open(&mut self, verb: &str, savepoint: &str) -> Result<()> {
-        if let Some(lease) = self.lease.as_ref().filter(|_| self.tx_mode.open) {
+        if let Some(lease) = self.lease.as_ref().filter(|_| self.config.mode.open) {
             lease.execute_batch(&format!("{verb} {}", quote(savepoint)))?;
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! The server from the view of a client of the `postgres` crate: both protocols, types,
 //! transactions, COPY, cancelling.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
@@ -214,6 +215,44 @@ fn running_and_waiting_statements_can_be_cancelled() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{statement}");
         canceller.join().unwrap();
         assert_eq!(one(&mut client, "select 1"), "1");
+    }
+}
+
+/// Each client gets one error, which says what ends its statement.
+#[test]
+fn a_server_that_stops_says_so_to_clients_whose_statements_it_ends() {
+    let mut server = TestServer::start();
+    server.client().batch_execute("create table t(n int)").unwrap();
+    let statements = [
+        "begin; insert into t values (1); select pg_sleep(600)",
+        "insert into t values (2)",
+        "select pg_sleep(600)",
+        "begin; savepoint s; select pg_sleep(600)",
+        "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c",
+    ];
+    let begin = |sql: &str| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(b"\0\0\0\x11\0\x03\0\0user\0me\0\0").unwrap();
+        let query = [b"Q", &(sql.len() as u32 + 5).to_be_bytes()[..], sql.as_bytes(), b"\0"];
+        stream.write_all(&query.concat()).unwrap();
+        stream
+    };
+    let streams = statements.map(begin);
+    // Those that sleep and compute, and the observer. The insert may have ended before the first
+    // transaction began.
+    let mut observer = server.client();
+    let at_work = "select count(*) from ums_requests where user_id > 0";
+    while one(&mut observer, at_work).parse::<usize>().unwrap() < statements.len() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.stop_after(Duration::from_millis(100));
+    for (mut stream, sql) in streams.into_iter().zip(statements) {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        assert_eq!(answer.matches("\0C57P01\0").count(), 1, "{sql}: {answer:?}");
+        assert!(!answer.contains("C57014") && !answer.contains("C53300"), "{sql}: {answer:?}");
     }
 }
 

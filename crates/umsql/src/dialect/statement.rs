@@ -84,11 +84,14 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
             transaction_control(&first, r)?
         }
         "set" => set(r)?,
-        "show" => {
-            let name = r.rest.iter().map(|token| token.text).collect::<Vec<_>>().join(" ");
-            Statement::Show(name.to_ascii_lowercase())
+        "show" if r.take(&["all"]) => {
+            return Err(SqlError::unsupported("SHOW ALL is not supported").hint("Write SHOW name."));
         }
-        "reset" => Statement::Reset(if r.take(&["all"]) { None } else { Some(r.name()?) }),
+        "show" => Statement::Show(setting(&mut r)?.0),
+        "reset" => Statement::Reset(match r.take(&["all"]) {
+            true => None,
+            false => Some(setting(&mut r)?.0),
+        }),
         "discard" => Statement::Discard,
         "deallocate" => {
             r.take(&["prepare"]);
@@ -161,10 +164,42 @@ fn set(mut r: Reader<'_, '_>) -> Result<Statement> {
         }
         return Ok(Statement::SetTransaction(Characteristics::read(&mut r)?));
     }
-    let name = if r.take(&["time", "zone"]) { "timezone".to_owned() } else { r.table()? };
-    let _ = r.take(&["="]) || r.take(&["to"]);
-    let value: String = r.rest.iter().map(Token::value).collect();
-    Ok(Statement::Set { name: name.to_ascii_lowercase(), value, local })
+    if r.take(&["constraints"]) {
+        return Err(SqlError::unsupported("SET CONSTRAINTS is not supported")
+            .hint("PRAGMA defer_foreign_keys = on defers all until the transaction ends."));
+    }
+    let (name, spoken) = setting(&mut r)?;
+    let assigned = r.take(&["="]) || r.take(&["to"]);
+    let Some(first) = r.rest.first() else { return Err(r.next().unwrap_err()) };
+    if !assigned && !spoken && name != "role" {
+        return Err(near(first));
+    }
+    let mut value = String::new();
+    for token in r.rest {
+        value.push_str(&if token.sign(",") { ", ".into() } else { token.value() });
+    }
+    Ok(Statement::Set { name, value, local })
+}
+
+/// Reads the name of a setting, in lower case. Returns also whether it was one that is written
+/// without a sign before its value, as in `SET TIME ZONE 'UTC'`.
+fn setting(r: &mut Reader<'_, '_>) -> Result<(String, bool)> {
+    const SPOKEN: [(&[&str], &str); 6] = [
+        (&["time", "zone"], "timezone"),
+        (&["transaction", "isolation", "level"], "transaction_isolation"),
+        (&["session", "authorization"], "session_authorization"),
+        (&["authorization"], "session_authorization"),
+        (&["names"], "client_encoding"),
+        (&["schema"], "search_path"),
+    ];
+    if let Some((_, name)) = SPOKEN.iter().find(|(words, _)| r.take(words)) {
+        return Ok(((*name).to_owned(), true));
+    }
+    let mut name = r.name()?;
+    while r.take(&["."]) {
+        name = format!("{name}.{}", r.name()?);
+    }
+    Ok((name.to_lowercase(), false))
 }
 
 fn dbcc(mut r: Reader<'_, '_>) -> Result<Statement> {
@@ -404,11 +439,11 @@ mod tests {
             Statement::Set { name, value, local: false }
         };
         assert_eq!(of("set client_encoding to 'UTF8'"), set("client_encoding", "UTF8"));
-        assert_eq!(of("SET search_path = public, x"), set("search_path", "public,x"));
+        assert_eq!(of("SET search_path = public, x"), set("search_path", "public, x"));
         assert_eq!(of("set time zone 'UTC'"), set("timezone", "UTC"));
         assert_eq!(
             of("show transaction isolation level"),
-            Statement::Show("transaction isolation level".into())
+            Statement::Show("transaction_isolation".into())
         );
     }
 }

@@ -19,6 +19,8 @@ use crate::error::{Result, SqlError};
 use crate::heaps;
 use crate::host::{self, UserLock};
 use crate::memory::{self, Limits, Taken};
+use crate::settings::Config;
+use crate::timeouts::Timeouts;
 use crate::vfs::{Database, PATIENCE, guarded};
 use ums::lock::Lock;
 
@@ -218,6 +220,8 @@ impl Engine {
         let refused = allowed::restrict(&mut connection, Arc::clone(&self.folders))?;
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
+        let config = Arc::new(Lock::new(Config::new(Timeouts::default(), 0)));
+        functions::settings(&connection, &probe, &config)?;
         texts::register(&connection, self.limits.value)?;
         patterns::register(&connection)?;
         formats::register(&connection, self.limits.value)?;
@@ -234,7 +238,7 @@ impl Engine {
         tables::register(&connection, own)?;
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);
-        Ok(Db { connection, probe, refused, schema, catalog: false, account })
+        Ok(Db { connection, probe, refused, schema, catalog: false, config, account })
     }
 
     /// Takes an idle connection. Connections of this scheduler are preferred, because their caches
@@ -276,6 +280,8 @@ struct Db {
     schema: u64,
     /// Whether the catalogue views have been created.
     catalog: bool,
+    /// The settings of the session whose statement runs, for functions of SQL.
+    config: Arc<Lock<Config>>,
     /// Counts SQLite's memory. It is the last field, so the connection is closed before it ends.
     account: Taken,
 }
@@ -361,6 +367,12 @@ impl Lease {
             db.connection.flush_prepared_statement_cache();
             db.schema = schema;
         }
+    }
+
+    /// Lends the settings of a session to the functions of SQL, for one statement. The second call
+    /// gives them back.
+    pub(crate) fn lend(&self, config: &mut Config) {
+        std::mem::swap(&mut *self.db().config.lock(), config);
     }
 
     /// Returns why the authorizer refused the last statement, if it did and nothing has asked yet.

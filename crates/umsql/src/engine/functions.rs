@@ -6,6 +6,7 @@
 //! sound because the wait always returns: a cancelled wait returns an error, and nothing unwinds
 //! the stack.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::functions::Context;
@@ -14,9 +15,11 @@ use rusqlite::{Connection, Error, Result};
 
 use super::probe::Probe;
 use super::scalar::{direct, scalar};
-use crate::error::CANCELLED;
+use crate::error::{CANCELLED, SqlError};
 use crate::host;
+use crate::settings::{Config, Scope};
 use crate::wire::{datetime, types};
+use ums::lock::Lock;
 
 pub(crate) const VERSION: &str = "PostgreSQL 15.0 (umsql, SQLite ";
 /// The longest sleep a function accepts, in seconds.
@@ -116,6 +119,52 @@ fn session(connection: &Connection) -> Result<()> {
             None => Err(Error::UserFunctionError("invalid input syntax for type boolean".into())),
         },
     })
+}
+
+/// Registers the functions that read and change the settings of the session whose statement runs.
+pub(super) fn settings(
+    connection: &Connection,
+    probe: &Probe,
+    config: &Arc<Lock<Config>>,
+) -> Result<()> {
+    for arguments in [1, 2] {
+        let config = Arc::clone(config);
+        scalar(connection, "current_setting", arguments, move |context| {
+            let Some(name) = name_of_setting(context)? else { return Ok(Value::Null) };
+            let may_miss = arguments == 2 && context.get::<Option<i64>>(1)? == Some(1);
+            let mut config = config.lock();
+            match config.show(&name) {
+                Ok(value) => Ok(text(&value)),
+                Err(_) if may_miss => Ok(Value::Null),
+                Err(error) => Err(failure(&mut config, error)),
+            }
+        })?;
+    }
+    let (config, probing) = (Arc::clone(config), probe.clone());
+    direct(connection, "set_config", 3, move |context| {
+        let Some(name) = name_of_setting(context)? else { return Ok(Value::Null) };
+        let value = context.get::<Option<String>>(1)?;
+        let local = context.get::<Option<i64>>(2)? == Some(1);
+        let mut config = config.lock();
+        if !probing.is_on() {
+            let scope = if local { Scope::Transaction } else { Scope::Session };
+            let set = config.set(&name, value.as_deref(), scope);
+            set.map_err(|error| failure(&mut config, error))?;
+        }
+        let now = config.show(&name);
+        now.map(|value| text(&value)).map_err(|error| failure(&mut config, error))
+    })
+}
+
+fn name_of_setting(context: &Context<'_>) -> Result<Option<String>> {
+    Ok(context.get::<Option<String>>(0)?.map(|name| name.to_lowercase()))
+}
+
+/// Keeps the error for the session, because SQLite keeps its text only.
+fn failure(config: &mut Config, error: SqlError) -> Error {
+    let text = error.message.to_string();
+    config.failed = Some(error);
+    Error::UserFunctionError(text.into())
 }
 
 /// Returns the current time, with its zone.

@@ -78,11 +78,16 @@ impl TestServer {
 
     /// Stops the server, as a signal would.
     pub fn stop(&mut self) {
+        self.stop_after(Duration::from_secs(5));
+    }
+
+    /// Stops the server. Requests have this time to end, and once more before they are cancelled.
+    pub fn stop_after(&mut self, grace: Duration) {
         if let Some(server) = self.server.take() {
-            server.stop_and_wait(Duration::from_secs(5));
+            server.stop_and_wait(grace);
         }
         if let Some(node) = self.node.take() {
-            node.shutdown(Duration::from_secs(5));
+            node.shutdown(grace);
         }
         drop(self.engine.take());
     }
