@@ -267,7 +267,7 @@ fn sigusr2_writes_stacks_to_stderr_and_the_process_continues_b40() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::USR2).unwrap();
     let text = read_until(&mut stderr, "its_caller");
-    assert!(text.contains("ums: 1 workers, and "), "{text}");
+    assert!(text.contains("ums: 1 worker, and "), "{text}");
     assert!(text.contains(": WAITING LCK_M_X for "), "{text}");
     assert!(text.contains("at stacks::waits_at_the_gate (stacks.rs:"), "{text}");
     drop(child.stdin.take());

@@ -218,7 +218,7 @@ fn requests_that_get_no_worker_are_reported_in_one_sentence_b37() {
     let [sentence] = &said[..] else { panic!("one sentence: {said:#?}") };
     for word in [
         "ums: scheduler '0' has begun none of its queued requests (1) for",
-        "none of its 2 workers has ended its request",
+        "none of its workers (2) has ended its request",
         "raise it",
     ] {
         assert!(sentence.contains(word), "'{word}' is not in {sentence}");

@@ -115,7 +115,7 @@ fn a_pool_whose_workers_all_wait_for_a_queued_request_says_so() {
         let output = run_child(test, &format!("{kind:?}"));
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{text}");
-        assert!(text.contains("scheduler '0' stands still: each of its 4 workers waits"), "{text}");
+        assert!(text.contains("scheduler '0' stands still: all of its workers (4) wait"), "{text}");
         // Without the limit, the producer gets a worker.
         pool_of_four(kind, false);
     }

@@ -123,8 +123,8 @@ pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
         _ => String::new(),
     };
     format!(
-        "{what}: none of its {workers} workers has ended its request{does}. Leave max_workers out \
-         or raise it, or let fewer requests wait at once"
+        "{what}: none of its workers ({workers}) has ended its request{does}. Leave max_workers \
+         out or raise it, or let fewer requests wait at once"
     )
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::counts::ReportCounts;
 use super::report::Condition;
 use crate::os::lock::{Lock, LockCondvar};
+use crate::record::plural::counted;
 
 /// The largest number of reports in the queue.
 const QUEUE_MAX: usize = 16;
@@ -44,7 +45,10 @@ pub(super) fn write(text: String, condition: Condition, counts: &Arc<ReportCount
     }
     let text = match std::mem::take(&mut queue.missing) {
         0 => text,
-        missing => format!("{text}\nums:   {missing} reports before this one could not be written"),
+        missing => format!(
+            "{text}\nums:   could not be written before this one: {}",
+            counted(missing as usize, "report")
+        ),
     };
     queue.lines.push_back(Line { text, condition, counts: counts.clone() });
     if !queue.writing {

@@ -14,6 +14,7 @@ use crate::os::clock;
 use crate::os::limits;
 use crate::os::linux::cpus::Cpus;
 use crate::os::lock::Lock;
+use crate::record::plural::counted;
 use crate::scheduler::{self, Peers, WorkerKind, WorkerLimit};
 use crate::wait::error::BuildError;
 
@@ -38,7 +39,9 @@ impl Builder {
         let workers = limit.hard;
         if workers < count {
             return option(format!(
-                "{workers} workers for {count} schedulers: each scheduler needs at least one"
+                "{} for {}: each scheduler needs at least one",
+                counted(workers, "worker"),
+                counted(count, "scheduler")
             ));
         }
         if workers.div_ceil(count) > limits::WORKERS_PER_SCHEDULER_MAX {

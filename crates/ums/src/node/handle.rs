@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::builder::Builder;
 use super::inner::{HiddenOptions, NodeInner};
 use crate::os::threads;
+use crate::record::plural::counted;
 use crate::record::report::{self, WarningKind};
 use crate::scheduler::request::UserId;
 use crate::scheduler::{self, Scheduler, WorkerKind, away, here};
@@ -39,7 +40,8 @@ impl Clone for Node {
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = self.inner.builder.kind;
-        write!(f, "Node({} schedulers, {kind:?} workers)", self.inner.visible.len())
+        let schedulers = counted(self.inner.visible.len(), "scheduler");
+        write!(f, "Node({schedulers}, {kind:?} workers)")
     }
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod counters;
 pub(crate) mod event_ring;
 pub(crate) mod frame;
+pub(crate) mod plural;
 pub(crate) mod reason;
 pub(crate) mod report;
 pub(crate) mod spans;

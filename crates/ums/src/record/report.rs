@@ -5,7 +5,7 @@
 //! ```text
 //! let message = format_args!("scheduler '{name}' could not create a worker: {error}");
 //! report::warn(WarningKind::NoWorker, message)
-//! ums: scheduler '0' could not create a worker: out of memory (3 like it were left out)
+//! ums: scheduler '0' could not create a worker: out of memory (3 like it left out)
 //! ```
 //!
 //! *How to use it.* A message says what is wrong and what to do about it. The caller adds neither
@@ -97,7 +97,7 @@ impl Gate {
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         let line = match left_out {
             0 => Line::of(format_args!("{text}")),
-            n => Line::of(format_args!("{text} ({n} like it were left out)")),
+            n => Line::of(format_args!("{text} ({n} like it left out)")),
         };
         if !write(line.bytes()) {
             self.left_out.fetch_add(left_out + 1, Ordering::Relaxed);
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(told(&gate, 6, "second", true), None);
         assert_eq!(told(&gate, PAUSE_NS, "third", true), None);
         let fourth = told(&gate, PAUSE_NS + 5, "fourth", true).unwrap();
-        assert_eq!(fourth, "ums: fourth (2 like it were left out)\n");
+        assert_eq!(fourth, "ums: fourth (2 like it left out)\n");
         assert_eq!(told(&gate, 3 * PAUSE_NS, "fifth", true).unwrap(), "ums: fifth\n");
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let gate = Gate::open();
         assert!(told(&gate, 0, "first", false).is_some());
         let second = told(&gate, PAUSE_NS, "second", true).unwrap();
-        assert_eq!(second, "ums: second (1 like it were left out)\n");
+        assert_eq!(second, "ums: second (1 like it left out)\n");
     }
 
     #[test]

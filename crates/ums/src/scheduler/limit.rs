@@ -29,6 +29,7 @@ use super::{Core, Scheduler};
 use crate::os::clock;
 use crate::os::counted::AtomicU64;
 use crate::os::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS, STANDSTILL_TOLD_NS};
+use crate::record::plural::counted;
 use crate::record::report::WarningKind;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 
@@ -128,9 +129,10 @@ impl Scheduler {
         self.warn(
             WarningKind::WorkerLimit,
             format_args!(
-                "scheduler '{}' has the {count} workers that {short} leaves room for, and further \
-                 requests wait: raise that, or let fewer requests wait at once",
+                "scheduler '{}' has the {} that {short} leaves room for, and further requests \
+                 wait: raise that, or let fewer requests wait at once",
                 self.name(),
+                counted(count, "worker"),
             ),
         );
     }
@@ -151,7 +153,7 @@ impl Scheduler {
         self.warn(
             WarningKind::Standstill,
             format_args!(
-                "scheduler '{}' stands still: each of its {count} workers waits, no wait has ended \
+                "scheduler '{}' stands still: all of its workers ({count}) wait, no wait has ended \
                  for a second, and requests wait in its queue: {}. Leave max_workers out or raise \
                  it, or let fewer requests wait at once",
                 self.name(),

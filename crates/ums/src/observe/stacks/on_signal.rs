@@ -19,6 +19,7 @@ use crate::node::{Node, NodeInner};
 use crate::os::linux::handlers;
 use crate::os::lock::Lock;
 use crate::os::stderr::keep_standard_descriptors_taken;
+use crate::record::plural::counted;
 use crate::scheduler::lists::worker_list::State;
 
 const SIGNAL: c_int = libc::SIGUSR2;
@@ -67,7 +68,8 @@ fn print() {
         let stacks = of_node(&node);
         let waiters = node.all().into_iter().flat_map(|s| s.left_over());
         let idle = waiters.filter(|waiter| waiter.is(State::Idle)).count();
-        let mut text = format!("ums: {} workers, and {idle} idle ones\n", stacks.len());
+        let busy = counted(stacks.len(), "worker");
+        let mut text = format!("ums: {busy}, and {idle} idle\n");
         for stack in stacks {
             text += &format!("ums: {stack}\n");
         }
