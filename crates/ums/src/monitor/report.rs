@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::diagnose::Diagnosis;
 use super::figures::{ProcessUse, ThreadUse};
-use crate::record::frame::Frame;
+use crate::record::frame::{Frame, guilty};
 use crate::record::reason::WaitReason;
 use crate::scheduler::Scheduler;
 use crate::scheduler::request::{RequestId, UserId};
@@ -147,13 +147,16 @@ impl Report {
         }
     }
 
-    /// Returns the innermost function that is not in the standard library; usually it is the cause.
+    /// Returns the innermost function of the application, or of a library that it uses; usually it
+    /// is the cause. If there is none, returns the innermost one that is not in the standard
+    /// library.
     pub fn function(&self) -> Option<&str> {
         let library = |name: &str| {
             let path = name.trim_start_matches('<');
             ["core::", "std::", "alloc::", "0x"].iter().any(|start| path.starts_with(start))
         };
-        let names = self.backtrace.iter().map(|frame| frame.name.as_str());
-        names.into_iter().find(|name| !library(name))
+        let names = || self.backtrace.iter().map(|frame| frame.name.as_str());
+        let guilty = guilty(&self.backtrace).map(|frame| frame.name.as_str());
+        guilty.or_else(|| names().find(|name| !library(name)))
     }
 }

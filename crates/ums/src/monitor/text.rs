@@ -1,11 +1,14 @@
-//! A report as text: one line with the finding, and below it the figures and the backtrace.
+//! A report as text: one line with the finding, and below it the figures and the application's
+//! functions in the backtrace.
 
 use std::fmt::{Display, Formatter, Result};
 use std::time::Duration;
 
 use super::report::{Condition, Report};
+use crate::record::frame::shown;
+use crate::record::plural::counted;
 
-/// Number of frames shown; the others are counted.
+/// Number of the application's frames that are shown; the others are counted.
 const FRAMES_SHOWN: usize = 24;
 
 impl Display for Report {
@@ -16,18 +19,21 @@ impl Display for Report {
         if let Some(deadlock) = &self.deadlock {
             write!(f, "{deadlock}")?;
         }
-        for frame in self.backtrace.iter().take(FRAMES_SHOWN) {
+        let mut shown = shown(&self.backtrace);
+        if shown.is_empty() {
+            // The worker is in no code of the application's. Then this library's is of interest.
+            shown = self.backtrace.iter().collect();
+        }
+        for frame in shown.iter().take(FRAMES_SHOWN) {
             write!(f, "\nums:   at {frame}")?;
         }
-        if self.backtrace.len() > FRAMES_SHOWN {
-            write!(
-                f,
-                "\nums:   and {} functions around these",
-                self.backtrace.len() - FRAMES_SHOWN
-            )?;
+        if shown.len() > FRAMES_SHOWN {
+            let around = counted(shown.len() - FRAMES_SHOWN, "function");
+            write!(f, "\nums:   and {around} around these")?;
         }
         if self.suppressed > 0 {
-            write!(f, "\nums:   {} reports before this one were left out", self.suppressed)?;
+            let reports = counted(self.suppressed as usize, "report");
+            write!(f, "\nums:   left out before this one: {reports}")?;
         }
         Ok(())
     }
@@ -47,11 +53,11 @@ impl Report {
             }
             (Condition::NoWorkers, _) => write!(
                 f,
-                ": {} requests wait for a worker, none has got one for {ms} ms",
+                ": requests wait for a worker ({}), none has got one for {ms} ms",
                 self.queued
             )?,
             (Condition::NotPickedUp, _) => {
-                write!(f, " has not picked up any of {} requests for {ms} ms", self.queued)?;
+                write!(f, " has picked up none of its requests ({}) for {ms} ms", self.queued)?;
             }
             (Condition::AllStuck, _) => {
                 write!(f, " and all others have not picked up a request for {ms} ms")?;
@@ -61,7 +67,7 @@ impl Report {
             }
             (Condition::Deadlock, _) => {
                 let number = self.deadlock.as_ref().map_or(0, |deadlock| deadlock.waiters.len());
-                write!(f, ": {number} waits that have lasted {ms} ms and more")?;
+                write!(f, ": {}, {ms} ms old and older", counted(number, "wait"))?;
             }
             (Condition::SlowIo, _) => write!(f, ": a wait for a file took {ms} ms")?,
         }
@@ -77,7 +83,7 @@ impl Report {
         if let Some(fd) = self.fd.filter(|fd| *fd >= 0) {
             write!(f, " descriptor {fd};")?;
         }
-        write!(f, " {} could run, {} are queued", self.runnable, self.queued)?;
+        write!(f, " could run: {}, queued: {}", self.runnable, self.queued)?;
         if self.cancelled { f.write_str("; the request was cancelled") } else { Ok(()) }
     }
 
@@ -86,15 +92,15 @@ impl Report {
             write!(
                 f,
                 "\nums:   thread {} ({} s old): in {} ms user {} ms, kernel {} ms, ready without a \
-                 processor {} ms, gave it up {} times, lost it {} times",
+                 processor {} ms, gave it up {}, lost it {}",
                 thread.id,
                 thread.age.as_secs(),
                 process.interval.as_millis(),
                 thread.user.as_millis(),
                 thread.kernel.as_millis(),
                 thread.ready.as_millis(),
-                thread.voluntary,
-                thread.involuntary
+                counted(thread.voluntary as usize, "time"),
+                counted(thread.involuntary as usize, "time")
             )?;
             if self.stood_still >= Duration::from_millis(1) {
                 let ms = self.stood_still.as_millis();
@@ -107,9 +113,9 @@ impl Report {
         if let Some(process) = &self.process {
             write!(
                 f,
-                "\nums:   process {} % of {} processors, idle {} %, stolen {} ms, throttled {} ms",
+                "\nums:   process {} % of {}, idle {} %, stolen {} ms, throttled {} ms",
                 process.percent_used(),
-                process.processors,
+                counted(process.processors as usize, "processor"),
                 process.percent_idle(),
                 process.stolen.as_millis(),
                 process.throttled.as_millis()

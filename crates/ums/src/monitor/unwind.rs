@@ -22,7 +22,7 @@ use framehop::{
 
 use crate::os::linux::own_memory::OwnMemory;
 use crate::os::linux::sample::{self, Sample};
-use crate::record::frame::Frame;
+use crate::record::frame::{Frame, end_at_root, full_name};
 use crate::watch::Waits;
 
 /// Number of frames that are kept.
@@ -50,7 +50,9 @@ impl Walker {
             let names = self.names.entry(address).or_insert_with(|| named(&[address]));
             names.clone()
         };
-        addresses.into_iter().flat_map(name).collect()
+        let mut frames: Vec<_> = addresses.into_iter().flat_map(name).collect();
+        end_at_root(&mut frames);
+        frames
     }
 
     /// Returns the addresses of the frames, the innermost first.
@@ -155,10 +157,12 @@ fn named(addresses: &[usize]) -> Vec<Frame> {
         // function.
         backtrace::resolve((*address + 1) as *mut c_void, |symbol| {
             let Some(name) = symbol.name() else { return };
-            let place = symbol.filename().zip(symbol.lineno());
+            let file = symbol.filename();
+            let place = file.zip(symbol.lineno());
             let place = place.map(|(file, line)| format!("{}:{line}", short(file)));
             // The format `#` leaves out the hash at the end of the name.
-            frames.push(Frame::new(format!("{name:#}"), place).in_system(system));
+            let name = full_name(format!("{name:#}"), file);
+            frames.push(Frame::new(name, place).in_system(system));
         });
         if frames.len() == before {
             frames.push(Frame::new(format!("{address:#x}"), None).in_system(system));

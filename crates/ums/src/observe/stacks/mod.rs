@@ -19,7 +19,7 @@ use crate::monitor::looker::Looker;
 use crate::node::{Node, NodeInner};
 use crate::observe::views::{Cell, WorkerRow, worker_row};
 use crate::os::clock;
-use crate::record::frame::{Frame, of_the_application};
+use crate::record::frame::{Frame, none_of_the_application, of_the_application, shown};
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::{Scheduler, WorkerKind};
@@ -104,8 +104,9 @@ fn number_of(waiter: &Waiter) -> u32 {
 }
 
 impl WorkerStack {
-    /// Returns the frames of the application's code. Left out are the frames in which this library
-    /// suspended the worker, and those in which it called the request.
+    /// Returns the frames of the application's code, with those by which its functions call each
+    /// other. Left out are the frames in which this library suspended the worker or called the
+    /// system for it, and those in which it called the request.
     pub fn of_the_application(&self) -> &[Frame] {
         of_the_application(&self.frames)
     }
@@ -159,10 +160,11 @@ impl Display for WorkerStack {
             }
             write!(f, ", running for {}", span(w.of_request.elapsed_ns))?;
         }
-        if self.frames.is_empty() {
-            f.write_str("\n    (could not be seen)")?;
+        let shown = shown(&self.frames);
+        if shown.is_empty() {
+            write!(f, "\n    {}", none_of_the_application(&self.frames))?;
         }
-        for frame in self.of_the_application() {
+        for frame in shown {
             write!(f, "\n    at {}", frame.name)?;
             if let Some(place) = &frame.place {
                 write!(f, " ({place})")?;
