@@ -63,6 +63,7 @@ impl Builder {
             users: Lock::default(),
             watching: Lock::default(),
             stats: Lock::default(),
+            about: Lock::default(),
             slow: SlowReadersOf::default(),
         });
         inner.register();

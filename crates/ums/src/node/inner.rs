@@ -45,6 +45,8 @@ pub(crate) struct NodeInner {
     pub(super) watching: Lock<Option<Watching>>,
     /// Set while the statistics socket is served.
     pub stats: Lock<Option<Serving>>,
+    /// What the program says of itself, for other processes.
+    pub about: Lock<String>,
     /// The peers that workers wait for in writes.
     pub slow: SlowReadersOf,
 }

@@ -10,8 +10,9 @@
 //! | `trace chrome 500`, `trace perfetto 0` | a trace of the next 500 ms, or of the event rings |
 //! | anything else | `{"error":"a message"}` |
 //!
-//! A row is an object with a member for each column. `now_us` is the time of a monotonic clock;
-//! readers use it only for the time between two answers, to compute rates.
+//! `about` is the text of [`Node::describe`]. A row is an object with a member for each column.
+//! `now_us` is the time of a monotonic clock; readers use it only for the time between two answers,
+//! to compute rates.
 
 use std::io;
 use std::path::PathBuf;
@@ -64,6 +65,18 @@ impl Node {
         Ok(path)
     }
 
+    /// Sets what `ums stats` shows beside the program's name and number, where a user must choose
+    /// among several processes: which address it serves, for example. At first it is empty.
+    ///
+    /// ```
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// node.describe("port 127.0.0.1:7777, cache /var/cache/my-proxy");
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
+    pub fn describe(&self, text: impl Into<String>) {
+        *self.inner.about.lock() = text.into();
+    }
+
     /// Returns the answer to one line.
     fn tell(&self, question: &str) -> String {
         let body = match question {
@@ -88,6 +101,7 @@ impl Node {
         let head = [
             ("pid", std::process::id().into()),
             ("program", program),
+            ("about", self.inner.about.lock().as_str().into()),
             ("version", env!("CARGO_PKG_VERSION").into()),
             ("now_us", (clock::now() / 1000).into()),
             ("io", self.io_text().into()),
