@@ -57,8 +57,8 @@ pub struct Access {
 }
 
 impl AccessArgs {
-    /// Reads the files with passwords, or makes the one of this database.
-    pub fn access(&self, listen: SocketAddr, database: &Path) -> Fallible<Access> {
+    /// Returns an error if the options do not allow to listen on this address.
+    pub fn check(&self, listen: SocketAddr) -> Fallible<()> {
         if !listen.ip().is_loopback() && !self.allow_remote {
             return Err(format!(
                 "{listen} can be reached from other computers: add --allow-remote to allow that"
@@ -68,6 +68,11 @@ impl AccessArgs {
         if self.trust && !listen.ip().is_loopback() {
             return Err("--trust is for loopback addresses only".into());
         }
+        Ok(())
+    }
+
+    /// Reads the files with passwords, or makes the one of this database.
+    pub fn access(&self, database: &Path) -> Fallible<Access> {
         let (accounts, passfile) = if self.trust {
             (None, None)
         } else if let Some(path) = &self.accounts {

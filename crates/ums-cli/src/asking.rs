@@ -26,6 +26,8 @@ pub struct Found {
     pub pid: u64,
     /// The name of the program.
     pub program: String,
+    /// What the program says of itself, such as its port; may be empty.
+    pub about: String,
 }
 
 /// Returns the socket that a command's argument names: by a process number or by the socket's path.
@@ -36,32 +38,52 @@ pub fn find(target: Option<&str>) -> Result<PathBuf, String> {
         let named = folders().into_iter().map(|dir| dir.join(format!("{target}.sock")));
         let found = named.into_iter().find(|path| path.exists());
         return found.ok_or_else(|| {
-            format!(
-                "process {target} has no statistics socket that you can see: it must use ums, opt \
-                 in (ums serve does), and belong to you\n{}",
-                list(&all())
-            )
+            let what = "it must use ums, call Node::serve_stats (ums serve does), and be yours";
+            format!("process {target} has no statistics socket: {what}\n{}", list(&all()))
         });
     }
-    Ok(PathBuf::from(target))
+    let path = PathBuf::from(target);
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(format!("{target} is neither a process's number nor a statistics socket\n{}", list(&all())))
 }
 
 fn the_only_one(mut found: Vec<Found>) -> Result<PathBuf, String> {
     match found.len() {
         0 => Err(list(&found)),
         1 => Ok(found.remove(0).path),
-        n => Err(format!("there are {n} processes: name one\n{}", list(&found))),
+        n => {
+            let first = found[0].pid;
+            let how = format!("there are {n} processes: add the number of one, such as {first}");
+            Err(format!("{how}\n{}", list(&found)))
+        }
     }
 }
 
 fn list(found: &[Found]) -> String {
     if found.is_empty() {
         let folder = ums::stats::StatsSocket::folder();
-        return format!("no process that serves statistics: no socket in {}", folder.display());
+        return format!(
+            "no process of yours serves statistics (no socket in {}): start ums serve, or call \
+             Node::serve_stats in your program",
+            folder.display()
+        );
     }
-    let line =
-        |one: &Found| format!("  {:>8}  {:16}  {}", one.pid, one.program, one.path.display());
+    let what = |one: &Found| match one.about.is_empty() {
+        true => one.path.display().to_string(),
+        false => one.about.clone(),
+    };
+    let line = |one: &Found| format!("{:>9}  {:12}  {}", one.pid, one.program, what(one));
     found.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns what an answer says of its process: program, number, and what it says of itself.
+pub fn title(answer: &Map<String, Value>) -> String {
+    let text = |key: &str| printable(answer.get(key).and_then(Value::as_str).unwrap_or(""));
+    let (program, about) = (text("program"), text("about"));
+    let pid = answer.get("pid").and_then(Value::as_u64).unwrap_or(0);
+    if about.is_empty() { format!("{program} {pid}") } else { format!("{program} {pid}: {about}") }
 }
 
 /// Returns every process that serves statistics, by process number. Socket files of processes that
@@ -79,7 +101,8 @@ fn introduce(path: PathBuf) -> Option<Found> {
     // This view is the cheapest.
     let answer = ask(&path, "ums_monitor").ok()?;
     let pid = answer["pid"].as_u64()?;
-    Some(Found { path, pid, program: printable(answer["program"].as_str().unwrap_or("?")) })
+    let text = |key: &str| printable(answer.get(key).and_then(Value::as_str).unwrap_or(""));
+    Some(Found { path, pid, program: text("program"), about: text("about") })
 }
 
 /// Returns the folders to search for sockets: the one in which this user's processes create them,
@@ -186,17 +209,27 @@ mod tests {
     use super::*;
 
     fn one(pid: u64) -> Found {
-        Found { path: format!("/x/{pid}.sock").into(), pid, program: "ums".into() }
+        let about = if pid == 8 { "port 127.0.0.1:5433, database /srv/a.db" } else { "" };
+        let (path, program) = (format!("/x/{pid}.sock").into(), "ums".into());
+        Found { path, pid, program, about: about.into() }
     }
 
     #[test]
     fn without_a_name_the_only_process_is_meant_b47() {
         assert_eq!(the_only_one(vec![one(7)]), Ok(PathBuf::from("/x/7.sock")));
         let none = the_only_one(Vec::new()).unwrap_err();
-        assert!(none.starts_with("no process that serves statistics"), "{none}");
+        assert!(none.starts_with("no process of yours serves statistics"), "{none}");
         let two = the_only_one(vec![one(7), one(8)]).unwrap_err();
-        assert!(two.starts_with("there are 2 processes: name one\n"), "{two}");
-        assert!(two.contains("8  ums") && two.contains("/x/7.sock"), "{two}");
+        assert!(
+            two.starts_with("there are 2 processes: add the number of one, such as 7\n"),
+            "{two}"
+        );
+        let lines: Vec<_> = two.lines().skip(1).map(str::split_whitespace).collect();
+        let words = |n: usize| lines[n].clone().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(0), "7 ums /x/7.sock");
+        assert_eq!(words(1), "8 ums port 127.0.0.1:5433, database /srv/a.db");
+        let wrong = find(Some("/nonexistent/socket")).unwrap_err();
+        assert!(wrong.contains("neither a process's number nor a statistics socket"), "{wrong}");
     }
 
     #[test]

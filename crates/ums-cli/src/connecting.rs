@@ -4,7 +4,7 @@ use ums::serve::ServeOptions;
 
 /// How many connections clients may make. A connection that is closed as soon as it is accepted
 /// gets no error of the protocol: psql then says that the server closed it unexpectedly.
-#[derive(clap::Args)]
+#[derive(Clone, Copy, clap::Args)]
 pub struct ConnectionArgs {
     /// Maximum number of clients that have logged in; further ones get an error (53300). Counted
     /// separately for --listen and for the Unix-domain socket. 0: no limit.

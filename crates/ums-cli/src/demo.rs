@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use ums::watch::{Mechanism, mechanism};
 use ums::windows::{self, CompletionList, Reason, SchedulerAction, WorkerContext};
 
+use crate::words::counted;
+
 /// Options of `ums demo`.
 #[derive(clap::Args)]
 pub struct DemoArgs {
@@ -25,8 +27,8 @@ pub struct DemoArgs {
     /// is always so where only interposed calls can be detected.
     #[arg(long)]
     interposed: bool,
-    /// Number of rounds; the last is shown in full.
-    #[arg(long, default_value_t = 20)]
+    /// Number of rounds, of about 10 ms each; the last is shown in full.
+    #[arg(long, value_name = "N", default_value_t = 20)]
     rounds: usize,
 }
 
@@ -59,6 +61,14 @@ impl Film {
         self.times[moment].store(self.began.elapsed().as_nanos() as u64, Ordering::SeqCst);
     }
 
+    /// Returns the time since the first worker called `read`; zero before that.
+    fn since_the_call(&self) -> Duration {
+        match self.times[0].load(Ordering::SeqCst) {
+            0 => Duration::ZERO,
+            call => self.began.elapsed().saturating_sub(Duration::from_nanos(call)),
+        }
+    }
+
     fn us(&self, moment: usize) -> f64 {
         let at = |n: usize| self.times[n].load(Ordering::SeqCst) as f64 / 1000.0;
         at(moment) - at(0)
@@ -87,22 +97,40 @@ fn play(args: &DemoArgs) -> Result<(), Box<dyn std::error::Error>> {
 
 fn show(films: &[Arc<Film>], mechanism: Mechanism, interposed: bool) {
     let how = if interposed { "an interposed call" } else { "a direct system call" };
-    println!("mechanism {}, {how}; microseconds since W1 called read", mechanism.name());
+    println!("Two workers, W1 and W2, on one processor. W1 blocks in {how}.");
+    println!("How that is noticed: {} (see ums probe).", mechanism.name());
     let Some(last) = films.last() else { return };
-    for (moment, text) in MOMENTS.iter().enumerate() {
-        println!("{:>12.2}  {text}", last.us(moment));
-    }
+    println!(
+        "The last of {}, in microseconds since W1 called read:",
+        counted(films.len(), "round")
+    );
+    in_order(last.times.each_ref().map(|time| time.load(Ordering::SeqCst)))
+        .iter()
+        .for_each(|line| println!("{line}"));
     let median = |from: usize, to: usize| {
         let mut spans: Vec<f64> = films.iter().map(|film| film.us(to) - film.us(from)).collect();
         spans.sort_by(f64::total_cmp);
         spans[spans.len() / 2]
     };
     let early = films.iter().filter(|film| film.early.get() == Some(&true)).count();
-    println!("of {} rounds, medians:", films.len());
-    println!("{:>12.2}  block -> scheduler", median(0, 1));
-    println!("{:>12.2}  block -> W2 in its code", median(0, 2));
-    println!("{:>12.2}  yield -> W1 in its code", median(5, 7));
-    println!("{early:>12}  rounds in which W1 ran before it was executed");
+    println!("Medians of all rounds, in microseconds:");
+    println!("{:>12.2}  from W1's block to the call of the scheduler", median(0, 1));
+    println!("{:>12.2}  from W1's block to W2's code", median(0, 2));
+    println!("{:>12.2}  from W2's yield to W1's code", median(5, 7));
+    println!("Rounds in which W1 ran its code before the scheduler executed it: {early}");
+}
+
+/// Returns a line for each moment, in the order of time: microseconds since the first. What did not
+/// happen (0) comes last.
+fn in_order(times: [u64; MOMENTS.len()]) -> Vec<String> {
+    let mut moments: Vec<_> = times.into_iter().zip(MOMENTS).collect();
+    moments.sort_by_key(|(time, _)| if *time == 0 { u64::MAX } else { *time });
+    let since = |time: u64| (time as f64 - times[0] as f64) / 1000.0;
+    let line = |(time, text): (u64, &str)| match time {
+        0 => format!("{:>12}  {text}", "-"),
+        time => format!("{:>12.2}  {text}", since(time)),
+    };
+    moments.into_iter().map(line).collect()
 }
 
 fn film(interposed: bool) -> Result<Arc<Film>, Box<dyn std::error::Error>> {
@@ -123,7 +151,7 @@ fn film(interposed: bool) -> Result<Arc<Film>, Box<dyn std::error::Error>> {
     let mine = film.clone();
     WorkerContext::spawn(&list, move || {
         mine.at(2);
-        while mine.us(2) < 0.0 || mine.began.elapsed() < Duration::from_millis(10) {
+        while mine.since_the_call() < Duration::from_millis(10) {
             std::hint::spin_loop();
         }
         mine.at(5);
@@ -153,14 +181,20 @@ fn other_side(
 ) -> std::thread::JoinHandle<()> {
     let (film, list) = (film.clone(), list.clone());
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(5).saturating_sub(film.began.elapsed()));
+        // On a busy computer the workers may begin late.
+        while film.times[0].load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        std::thread::sleep(Duration::from_millis(5).saturating_sub(film.since_the_call()));
         film.at(3);
         let _ = writer.write_all(b"x");
         let patience = Instant::now();
         while list.is_empty() && patience.elapsed() < Duration::from_millis(100) {
             std::hint::spin_loop();
         }
-        film.at(4);
+        if !list.is_empty() {
+            film.at(4);
+        }
         let ran = film.times[7].load(Ordering::SeqCst) != 0;
         let executed = film.times[6].load(Ordering::SeqCst) != 0;
         let _ = film.early.set(ran && !executed);
@@ -201,4 +235,18 @@ fn schedule(
             list.event().wait(None);
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_is_told_in_the_order_of_time() {
+        let lines = in_order([1_000, 3_500, 4_000, 2_000, 0, 9_000, 9_500, 10_000]);
+        let times: Vec<_> =
+            lines.iter().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(times, ["0.00", "1.00", "2.50", "3.00", "8.00", "8.50", "9.00", "-"]);
+        assert!(lines[1].ends_with(MOMENTS[3]) && lines[7].ends_with(MOMENTS[4]), "{lines:#?}");
+    }
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::words::counted;
+
 /// Options of `ums export`.
 #[derive(clap::Args)]
 pub struct ExportArgs {
@@ -26,7 +28,8 @@ pub fn run(args: &ExportArgs) -> ExitCode {
             for (name, reason) in &exported.left_out {
                 eprintln!("ums export: left out: {name}: {reason}");
             }
-            eprintln!("ums export: {} tables, {} rows", exported.tables, exported.rows);
+            let rows = counted(exported.rows as usize, "row");
+            eprintln!("ums export: {}, {rows}", counted(exported.tables, "table"));
             ExitCode::from(if exported.left_out.is_empty() { 0 } else { 2 })
         }
         Err(error) => {
@@ -37,6 +40,9 @@ pub fn run(args: &ExportArgs) -> ExitCode {
 }
 
 fn export(args: &ExportArgs) -> Result<umsql::Exported, Box<dyn std::error::Error>> {
+    if !args.db.exists() {
+        return Err("there is no such file".into());
+    }
     let to: Box<dyn Write> = match &args.to {
         Some(path) => {
             Box::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?)

@@ -14,17 +14,20 @@ mod connecting;
 mod demo;
 mod export;
 mod limits;
+mod listening;
 mod modes;
 mod probe;
 mod serve;
 mod stacks;
 mod stalls;
 mod stats;
+mod tables;
 mod times;
 mod tls;
 #[cfg(feature = "top")]
 mod top;
 mod trace;
+mod words;
 
 // With this, a worker that calls a blocking function of the C library gives up its scheduler before
 // it blocks.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,137 +21,150 @@ use umsql::listen::{self, Patience};
 use crate::access::{AccessArgs, Fallible, own_user};
 use crate::connecting::ConnectionArgs;
 use crate::limits::LimitArgs;
+use crate::listening::{self, SocketName};
 use crate::modes::warn_of_open_modes;
 use crate::raw::{keep_large_blocks_apart, trim_heaps, workers_of};
 use crate::times::Times;
 use crate::tls::TlsArgs;
+use crate::words::counted;
+
+const LISTENING: &str = "Listening";
+const DATABASE: &str = "Database";
+const WORKERS: &str = "Schedulers and workers";
+const TIMES: &str = "Limits of time";
+const WATCHING: &str = "Watching the server";
 
 /// Options of `ums serve`. Without any it serves a database in the user's data directory on
 /// 127.0.0.1:5433.
 #[derive(clap::Args)]
 pub struct ServeArgs {
-    /// Address to listen on. Any but a loopback address needs --allow-remote.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5433")]
+    /// The port to listen on, or address and port: 5440, localhost:5440, [::1]:5440. Any but a
+    /// loopback address needs --allow-remote. Port 0: a free one, which the server prints.
+    #[arg(long, help_heading = LISTENING, value_name = "[ADDR:]PORT",
+          default_value = "127.0.0.1:5433", value_parser = listening::address)]
     listen: SocketAddr,
 
     /// The folder of the Unix-domain socket, which has the name that PostgreSQL's clients look for
     /// (.s.PGSQL.PORT): psql -h DIR. This user and root need no password there, and others cannot
-    /// connect. It is faster than a port. Default: ums in the runtime directory, or ums-UID in the
-    /// temporary one.
-    #[arg(long, value_name = "DIR")]
+    /// connect. It is faster than a port. Default: ums in the runtime directory
+    /// ($XDG_RUNTIME_DIR), or ums-UID in the temporary one.
+    #[arg(long, help_heading = LISTENING, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
 
     /// Do not create that socket.
-    #[arg(long, conflicts_with = "socket_dir")]
+    #[arg(long, help_heading = LISTENING, conflicts_with = "socket_dir")]
     no_socket: bool,
 
     /// The database file; created if it does not exist. Default: ums/ums.db in the user's data
-    /// directory.
-    #[arg(long, value_name = "FILE")]
+    /// directory ($XDG_DATA_HOME, or ~/.local/share).
+    #[arg(long, help_heading = DATABASE, value_name = "FILE")]
     db: Option<PathBuf>,
 
     /// Let clients read and write the files in this folder and the folders in it, by ATTACH and
     /// BACKUP; may be given several times. Links that lead out of it are not followed. Default:
     /// clients reach no file but the database.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = DATABASE, value_name = "DIR")]
     file_dir: Vec<PathBuf>,
 
     /// The file system under the database: ums (a wait for the disk parks the worker, and commits
     /// share syncs), direct (the same, read past the kernel's page cache), or host (SQLite's own,
     /// which blocks the thread), for comparison.
-    #[arg(long, value_enum, default_value_t = Vfs::Ums)]
+    #[arg(long, help_heading = DATABASE, value_enum, default_value_t = Vfs::Ums)]
     vfs: Vfs,
 
     /// What workers are made of: kernel threads, fibers (faster switches), or threads that are
     /// switched to like fibers.
-    #[arg(long, value_enum, default_value_t = Workers::Thread)]
+    #[arg(long, help_heading = WORKERS, value_enum, default_value_t = Workers::Thread)]
     workers: Workers,
 
     /// Number of schedulers. Default: one for each processor that this process may use.
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = WORKERS, value_name = "N")]
     schedulers: Option<usize>,
 
     /// Maximum number of workers in all; further requests queue. Default: 512 for up to four
-    /// processors.
-    #[arg(long, value_name = "N")]
+    /// processors, and more for more.
+    #[arg(long, help_heading = WORKERS, value_name = "N")]
     max_workers: Option<usize>,
 
     /// Detect workers that block in system calls and page faults, and let other workers run
     /// meanwhile. Not with fibers. Pins each scheduler's threads to one processor.
-    #[arg(long)]
+    #[arg(long, help_heading = WORKERS)]
     detect_blocking: bool,
 
     /// How users and their requests are distributed over schedulers.
-    #[arg(long, value_enum, default_value_t = Place::Hinted)]
+    #[arg(long, help_heading = WORKERS, value_enum, default_value_t = Place::Hinted)]
     placement: Place,
 
     /// SQL Server 2000's behaviour as a whole: classic placement, first in first out, 255 workers.
-    #[arg(long, conflicts_with_all = ["placement", "max_workers"])]
+    #[arg(long, help_heading = WORKERS, conflicts_with_all = ["placement", "max_workers"])]
     classic: bool,
 
-    /// The I/O back end: auto, uring, epoll or sync. UMS_IO in the environment overrides it.
-    #[arg(long, value_name = "NAME", default_value = "auto")]
+    /// The I/O back end: auto (the best that works here), uring (not with thread workers), epoll or
+    /// sync. UMS_IO in the environment overrides it.
+    #[arg(long, help_heading = WORKERS, value_name = "NAME", default_value = "auto")]
     io: IoChoice,
 
     /// Maximum number of requests that wait for a worker on one scheduler; further ones are refused
     /// with an error.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, help_heading = WORKERS, value_name = "N", default_value_t = 10_000)]
     queue_limit: usize,
 
     /// Refuse requests that have waited this many seconds for a worker. Default: never.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, help_heading = WORKERS, value_name = "SECONDS")]
     queue_timeout: Option<u64>,
 
     /// Close connections that send nothing for this many seconds. Default: never.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, help_heading = TIMES, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = TIMES)]
     times: Times,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Numbers of connections")]
     connections: ConnectionArgs,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "What clients may take")]
     limits: LimitArgs,
 
     /// Also listen here for one administrator connection, which has workers of its own and is
     /// served even if all others are stuck. Loopback only.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, help_heading = LISTENING, value_name = "[ADDR:]PORT",
+          value_parser = listening::address)]
     admin: Option<SocketAddr>,
 
     /// Serve statistics over HTTP: /metrics for Prometheus, and /json. Loopback only, because there
     /// is no authentication.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, help_heading = WATCHING, value_name = "[ADDR:]PORT",
+          value_parser = listening::address)]
     metrics: Option<SocketAddr>,
 
     /// The socket that ums stats and ums top use, for this user only. Default: PID.sock in ums in
     /// the runtime directory, or in ums-UID in the temporary one.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = WATCHING, value_name = "FILE")]
     stats_socket: Option<PathBuf>,
 
     /// Do not create that socket.
-    #[arg(long, conflicts_with = "stats_socket")]
+    #[arg(long, help_heading = WATCHING, conflicts_with = "stats_socket")]
     no_stats_socket: bool,
 
     /// Report workers that do not yield for this many milliseconds, and anything else that is
     /// stuck, on stderr. 0: no monitor and no reports.
-    #[arg(long, value_name = "MS", default_value_t = 200)]
+    #[arg(long, help_heading = WATCHING, value_name = "MS", default_value_t = 200)]
     stall: u64,
 
     /// Report a wait for a file that takes longer than this many milliseconds (0: never).
-    #[arg(long, value_name = "MS", default_value_t = 15_000)]
+    #[arg(long, help_heading = WATCHING, value_name = "MS", default_value_t = 15_000)]
     slow_io: u64,
 
     /// Do not record the schedulers' last events. Then there is nothing to trace, and a crash
     /// leaves no last events.
-    #[arg(long)]
+    #[arg(long, help_heading = WATCHING)]
     no_ring: bool,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Logging in")]
     access: AccessArgs,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Encrypted connections")]
     tls: TlsArgs,
 
     /// Seconds that running requests get to finish after SIGTERM or Ctrl-C.
@@ -191,6 +204,61 @@ enum Place {
     AlwaysPreferred,
 }
 
+impl ServeArgs {
+    /// Returns an error if options do not go together, or name what this server never serves.
+    fn check(&self) -> Fallible<()> {
+        if let Some(text) = conflict(self.workers, self.detect_blocking, self.io) {
+            return Err(text.into());
+        }
+        let (admin, metrics) = (("--admin", self.admin), ("--metrics", self.metrics));
+        for (option, address) in [admin, metrics] {
+            if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+                return Err(format!(
+                    "{option} {address}: it must be a loopback address, such as \
+                    127.0.0.1:{}",
+                    address.port()
+                )
+                .into());
+            }
+        }
+        self.access.check(self.listen)?;
+        let folder = self.db.as_deref().and_then(|db| whole(db).parent().map(Path::to_owned));
+        match folder.filter(|folder| !folder.is_dir()) {
+            Some(folder) => Err(format!(
+                "there is no folder {}: create it, or name another file with --db",
+                folder.display()
+            )
+            .into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns why these options do not go together.
+fn conflict(workers: Workers, detect_blocking: bool, io: IoChoice) -> Option<&'static str> {
+    match (workers, detect_blocking, io) {
+        (Workers::Fiber, true, _) => Some(
+            "--workers fiber and --detect-blocking do not go together: the fibers of a scheduler \
+             share one thread, and block with it. Choose --workers thread or context, or leave \
+             --detect-blocking out",
+        ),
+        (Workers::Thread, _, IoChoice::Uring) => Some(
+            "--io uring and --workers thread do not go together: a ring belongs to one thread, \
+             and each worker is another. Choose --workers fiber or context, or leave --io out",
+        ),
+        (Workers::Context, true, IoChoice::Uring) => Some(
+            "--io uring and --detect-blocking do not go together: a ring belongs to one thread, \
+             and several take turns where blocking is detected. Leave one of them out",
+        ),
+        _ => None,
+    }
+}
+
+/// Returns a path that begins at the root.
+fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// Runs the command.
 pub fn run(args: &ServeArgs) -> ExitCode {
     match serve(args) {
@@ -207,59 +275,105 @@ fn serve(args: &ServeArgs) -> Fallible<()> {
     raise_descriptor_limit();
     keep_files_private();
     ums::stats::print_last_events_on_crash();
-    // Before anything is made, such as the folder of the database and its password.
+    // Whatever may be refused comes before the first file: a server that cannot listen leaves
+    // neither a database nor its folder behind.
+    args.check()?;
     let tls = args.tls.load()?;
+    let doors = Doors::open(args)?;
+    let node = builder(args)?.build()?;
+    node.print_stacks_on_sigusr2()?;
+    let metrics = args.metrics.map(|address| serve_metrics(&node, address)).transpose()?;
+    serve_stats(args, &node)?;
+
     let mut settings = settings(args)?;
     settings.tls = tls.clone();
     settings.tls_only = args.tls.only();
     let database = settings.database.clone();
-    let access = args.access.access(args.listen, &database)?;
+    let access = args.access.access(&database)?;
     settings.accounts = access.accounts.clone();
     settings.local_users = vec![own_user(), 0];
-    let node = builder(args)?.build()?;
-    node.print_stacks_on_sigusr2()?;
     keep_large_blocks_apart();
     umsql::trim_heaps_by(trim_heaps);
     let server = umsql::Server::open(settings)
         .map_err(|error| format!("cannot open the database {}: {error}", database.display()))?;
-    let patience = Patience { answer: args.limits.answer(), ..args.times.patience() };
     warn_of_open_modes(&database);
 
-    let listener = listen_on(args.listen)?;
-    let options = || args.connections.options();
-    let main = listen::serve(&node, listener, options(), server.clone(), patience)?;
-    let local = match socket(args, main.local_addr()?.port())? {
-        Some((listener, name)) => {
-            Some((listen::serve(&node, listener, options(), server.clone(), patience)?, name))
-        }
-        None => None,
-    };
-    let admin = match args.admin {
-        Some(address) => Some(serve_admin(&node, address, &server, patience)?),
-        None => None,
-    };
-    let metrics = args.metrics.map(|address| serve_metrics(&node, address)).transpose()?;
-    serve_stats(args, &node)?;
-    greet(&node, admin.as_ref(), &database)?;
-    let local_path = local.as_ref().map(|(_, name)| name.0.as_path());
-    access.greet(main.local_addr()?, local_path, args.tls.greeting());
+    let address = doors.main.local_addr()?;
+    node.describe(format!("port {address}, database {}", whole(&database).display()));
+    let patience = Patience { answer: args.limits.answer(), ..args.times.patience() };
+    let serving = Serving::start(doors, &node, &server, args.connections, patience)?;
+    greet(&node, serving.admin.as_ref(), &database)?;
+    let local_path = serving.local.as_ref().map(|(_, name)| name.path());
+    access.greet(address, local_path, args.tls.greeting());
 
     wait_for_the_end(&mut signals, || args.tls.load_again(tls.as_deref()));
     begin_to_stop(signals, args.grace);
     let grace = Duration::from_secs(args.grace);
-    main.stop();
-    if let Some((local, _)) = &local {
-        local.stop_and_wait(grace);
-    }
-    main.stop_and_wait(grace);
-    if let Some(admin) = admin {
-        admin.stop_and_wait(Duration::from_secs(1));
-    }
+    serving.stop(grace);
     drop(metrics);
     let report = node.shutdown(Duration::from_secs(1).min(grace));
-    drop((main, local, server));
+    drop((serving, server));
     say_stopped(report.cancelled, report.left);
     Ok(())
+}
+
+/// What the server listens on, before it serves.
+struct Doors {
+    main: TcpListener,
+    local: Option<(UnixListener, SocketName)>,
+    admin: Option<TcpListener>,
+}
+
+impl Doors {
+    fn open(args: &ServeArgs) -> Fallible<Doors> {
+        let main = listening::listen_on(args.listen, "--listen")?;
+        let admin = args.admin.map(|address| listening::listen_on(address, "--admin"));
+        let admin = admin.transpose()?;
+        let local = match args.no_socket {
+            true => None,
+            false => listening::socket(args.socket_dir.as_deref(), main.local_addr()?.port())?,
+        };
+        Ok(Doors { main, local, admin })
+    }
+}
+
+/// The same, served.
+struct Serving {
+    main: ums::serve::Server,
+    local: Option<(ums::serve::Server, SocketName)>,
+    admin: Option<ums::serve::Server>,
+}
+
+impl Serving {
+    fn start(
+        doors: Doors,
+        node: &Node,
+        server: &Arc<umsql::Server>,
+        connections: ConnectionArgs,
+        patience: Patience,
+    ) -> Fallible<Serving> {
+        let options = || connections.options();
+        let main = listen::serve(node, doors.main, options(), server.clone(), patience)?;
+        let local = match doors.local {
+            Some((listener, name)) => {
+                Some((listen::serve(node, listener, options(), server.clone(), patience)?, name))
+            }
+            None => None,
+        };
+        let admin = doors.admin.map(|door| serve_admin(node, door, server, patience));
+        Ok(Serving { main, local, admin: admin.transpose()? })
+    }
+
+    fn stop(&self, grace: Duration) {
+        self.main.stop();
+        if let Some((local, _)) = &self.local {
+            local.stop_and_wait(grace);
+        }
+        self.main.stop_and_wait(grace);
+        if let Some(admin) = &self.admin {
+            admin.stop_and_wait(Duration::from_secs(1));
+        }
+    }
 }
 
 /// Says that the server stops, and lets the next signal end it at once.
@@ -298,7 +412,7 @@ const ADMIN_NEW_MAX: usize = 16;
 /// Serves the administrator on a hidden scheduler.
 fn serve_admin(
     node: &Node,
-    address: SocketAddr,
+    door: TcpListener,
     server: &Arc<umsql::Server>,
     patience: Patience,
 ) -> Fallible<ums::serve::Server> {
@@ -308,26 +422,20 @@ fn serve_admin(
     // Clients that do not log in take no place of the administrator.
     let options =
         ServeOptions { on, max_connections: 1, max_new: ADMIN_NEW_MAX, ..Default::default() };
-    Ok(listen::serve(node, listen_on(address)?, options, server.clone(), patience)?)
+    Ok(listen::serve(node, door, options, server.clone(), patience)?)
 }
 
 fn say_stopped(cancelled: usize, left: usize) {
     if cancelled > 0 {
-        eprintln!("ums: {cancelled} requests were cancelled");
+        eprintln!("ums: cancelled {}", counted(cancelled, "request"));
     }
     if left > 0 {
-        eprintln!("ums: {left} workers did not end and were left");
+        eprintln!("ums: left {} that did not end", counted(left, "worker"));
     }
     eprintln!("ums: stopped");
 }
 
 fn settings(args: &ServeArgs) -> Fallible<umsql::Settings> {
-    if args.admin.is_some_and(|admin| !admin.ip().is_loopback()) {
-        return Err("the administrator's address must be a loopback address".into());
-    }
-    if args.metrics.is_some_and(|metrics| !metrics.ip().is_loopback()) {
-        return Err("the metrics' address must be a loopback address".into());
-    }
     let path = match &args.db {
         Some(path) => path.clone(),
         None => default_database()?,
@@ -411,15 +519,9 @@ fn builder(args: &ServeArgs) -> Fallible<Builder> {
     Ok(workers_of(kind, builder))
 }
 
-fn listen_on(address: SocketAddr) -> Fallible<TcpListener> {
-    TcpListener::bind(address)
-        .map_err(|error| format!("cannot listen on {address}: {error}").into())
-}
-
 fn serve_metrics(node: &Node, address: SocketAddr) -> Fallible<MetricsServer> {
-    let server = node
-        .serve_metrics(address)
-        .map_err(|error| format!("cannot serve metrics on {address}: {error}"))?;
+    let refused = |error: io::Error| listening::refused(address, "--metrics", &error);
+    let server = node.serve_metrics(address).map_err(refused)?;
     eprintln!("ums: metrics on http://{}/metrics", server.local_addr());
     Ok(server)
 }
@@ -443,66 +545,15 @@ fn serve_stats(args: &ServeArgs, node: &Node) -> Fallible<()> {
     Ok(())
 }
 
-/// The path of a Unix-domain socket. Dropping this value removes the socket's file.
-struct SocketName(PathBuf);
-
-impl SocketName {
-    /// Listens in `dir`, at the path that PostgreSQL's clients derive from the port. A socket file
-    /// that an earlier server left behind is replaced, but not one that another server listens on.
-    fn listen(dir: &Path, port: u16) -> Fallible<(UnixListener, SocketName)> {
-        let path = dir.join(format!(".s.PGSQL.{port}"));
-        let left_behind = |error: &io::Error| {
-            error.kind() == io::ErrorKind::AddrInUse
-                && UnixStream::connect(&path)
-                    .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
-        };
-        let bound = match UnixListener::bind(&path) {
-            Err(error) if left_behind(&error) => {
-                std::fs::remove_file(&path).and_then(|()| UnixListener::bind(&path))
-            }
-            bound => bound,
-        };
-        match bound {
-            Ok(listener) => Ok((listener, SocketName(path))),
-            Err(error) => Err(format!("cannot listen on {}: {error}", path.display()).into()),
-        }
-    }
-}
-
-impl Drop for SocketName {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Listens on the Unix-domain socket. If that fails in the default folder, prints a message and
-/// continues.
-fn socket(args: &ServeArgs, port: u16) -> Fallible<Option<(UnixListener, SocketName)>> {
-    if args.no_socket {
-        return Ok(None);
-    }
-    if let Some(dir) = &args.socket_dir {
-        return SocketName::listen(dir, port).map(Some);
-    }
-    let own = StatsSocket::own_folder().map_err(Into::into);
-    match own.and_then(|dir| SocketName::listen(&dir, port)) {
-        Ok(socket) => Ok(Some(socket)),
-        Err(error) => {
-            eprintln!("ums: no Unix-domain socket: {error}");
-            Ok(None)
-        }
-    }
-}
-
 fn greet(node: &Node, admin: Option<&ums::serve::Server>, database: &Path) -> Fallible<()> {
-    let schedulers = node.scheduler_count();
+    let schedulers = counted(node.scheduler_count(), "scheduler");
     let kind = match node.worker_kind() {
         WorkerKind::Thread => "thread",
         WorkerKind::Fiber => "fiber",
         WorkerKind::OwnContext => "own-context",
     };
     eprintln!("ums: database {}", database.display());
-    eprintln!("ums: {schedulers} schedulers, {kind} workers; I/O: {}", node.io_text());
+    eprintln!("ums: {schedulers}, {kind} workers; I/O: {}", node.io_text());
     if let Some(admin) = admin {
         eprintln!("ums: administrator on {}", admin.local_addr()?);
     }
@@ -520,4 +571,24 @@ fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // If the system refuses, the limit stays as it was.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_do_not_go_together_are_named_with_what_to_choose() {
+        let of = |workers, detects, io| conflict(workers, detects, io).unwrap_or_default();
+        for workers in [Workers::Thread, Workers::Context, Workers::Fiber] {
+            assert_eq!(of(workers, false, IoChoice::Auto), "");
+        }
+        assert_eq!(of(Workers::Thread, true, IoChoice::Epoll), "");
+        assert_eq!(of(Workers::Context, false, IoChoice::Uring), "");
+        let fibers = of(Workers::Fiber, true, IoChoice::Auto);
+        assert!(fibers.contains("--workers fiber and --detect-blocking"), "{fibers}");
+        let ring = of(Workers::Thread, false, IoChoice::Uring);
+        assert!(ring.contains("--io uring and --workers thread"), "{ring}");
+        assert!(of(Workers::Context, true, IoChoice::Uring).contains("--detect-blocking"));
+    }
 }

@@ -16,14 +16,20 @@ use std::process::ExitCode;
 use serde_json::{Map, Value};
 
 use crate::asking::{self, printable};
+use crate::words::counted;
 
 /// Options of `ums stacks`.
 #[derive(clap::Args)]
 pub struct StacksArgs {
-    /// The process's number or its socket, and a worker: 0/3 is worker 3 of scheduler 0. Default:
-    /// the only process, and all workers that are not idle.
-    #[arg(value_name = "PID|SOCKET] [WORKER", num_args = 0..=2)]
-    what: Vec<String>,
+    /// The process's number or its socket. Default: the only process; if there are several, they
+    /// are listed.
+    #[arg(value_name = "PID|SOCKET")]
+    process: Option<String>,
+
+    /// One worker, with all functions: 0/3 is worker 3 of scheduler 0. It can stand alone. Default:
+    /// all workers that are not idle.
+    #[arg(value_name = "WORKER")]
+    worker: Option<String>,
 
     /// Show all functions, including those of ums itself.
     #[arg(long)]
@@ -46,7 +52,8 @@ pub fn run(args: &StacksArgs) -> ExitCode {
 }
 
 fn stacks(args: &StacksArgs) -> Result<(), String> {
-    let (target, worker) = sort_out(&args.what)?;
+    let what: Vec<_> = args.process.iter().chain(&args.worker).cloned().collect();
+    let (target, worker) = sort_out(&what)?;
     let path = asking::find(target)?;
     let question = match worker {
         Some((scheduler, worker)) => format!("stack {scheduler} {worker}"),
@@ -85,11 +92,10 @@ fn sort_out(what: &[String]) -> Result<(Option<&str>, Option<Named>), String> {
 }
 
 fn text(answer: &Map<String, Value>, full: bool) -> String {
-    let program = printable(answer.get("program").and_then(Value::as_str).unwrap_or("?"));
-    let pid = answer.get("pid").and_then(Value::as_u64).unwrap_or(0);
     let empty = Vec::new();
     let stacks = answer.get("stacks").and_then(Value::as_array).unwrap_or(&empty);
-    let mut out = format!("{program} {pid}: {} workers\n", stacks.len());
+    let busy = counted(stacks.len(), "worker");
+    let mut out = format!("{}\n{busy} not idle\n", asking::title(answer));
     for stack in stacks {
         out += "\n";
         let lines = stack["text"].as_str().unwrap_or("").lines();
@@ -149,9 +155,12 @@ mod tests {
         }
         let answer = asking::ask_patiently(&path, "stacks").unwrap();
         let short = text(&answer, false);
-        assert!(short.contains(": 1 workers\n\nworker 1 of scheduler 0, thread "), "{short}");
+        assert!(
+            short.contains("\n1 worker not idle\n\nworker 1 of scheduler 0, thread "),
+            "{short}"
+        );
         assert!(short.contains("waits_for_the_ferry (stacks.rs:"), "{short}");
-        assert!(!short.contains("worker_main"), "{short}");
+        assert!(!short.contains("worker_main") && !short.contains("at ums::"), "{short}");
         let full = text(&answer, true);
         assert!(full.contains("worker_main") && full.contains("waits_for_the_ferry"), "{full}");
         task.cancel();

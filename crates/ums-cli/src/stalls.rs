@@ -15,7 +15,8 @@ use crate::asking;
 /// Options of `ums stalls`.
 #[derive(clap::Args)]
 pub struct StallsArgs {
-    /// The process's number or its socket. Default: the only process.
+    /// The process's number or its socket. Default: the only process; if there are several, they
+    /// are listed.
     #[arg(value_name = "PID|SOCKET")]
     process: Option<String>,
 

@@ -7,8 +7,8 @@
 //! ums stats --json --watch 1      a line of JSON with all views, each second
 //! ```
 //!
-//! A table is printed with one line for each row. If that is too wide and there are few rows, it is
-//! printed with one line for each column. This command does not compute rates; `ums top` does.
+//! If several processes serve statistics, it lists them. Tables fit the terminal (`tables.rs`). It
+//! does not compute rates; `ums top` does.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,22 +17,24 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::asking;
+use crate::words::width;
+use crate::{asking, tables};
 
 /// The views that are shown as text by default.
 const USUAL: &str = "ums_schedulers ums_wait_stats ums_monitor";
-/// The widest table that is printed with a row on each line, in characters.
-const WIDE: usize = 160;
-/// The most rows that are printed with a column on each line.
-const UPRIGHT_ROWS_MAX: usize = 12;
 
 /// Options of `ums stats`.
 #[derive(clap::Args)]
 pub struct StatsArgs {
-    /// The process's number or its socket, and a view: workers, or ums_workers. Default: the only
-    /// process, and the usual views; with --json, all views.
-    #[arg(value_name = "PID|SOCKET] [VIEW", num_args = 0..=2)]
-    what: Vec<String>,
+    /// The process's number or its socket. Default: the only process; if there are several, they
+    /// are listed.
+    #[arg(value_name = "PID|SOCKET")]
+    process: Option<String>,
+
+    /// One view, such as workers; it can stand alone. Default: schedulers, waits and the monitor's
+    /// reports; with --json, all views. --list names them.
+    #[arg(value_name = "VIEW")]
+    view: Option<String>,
 
     /// Repeat every SECONDS, until the process ends.
     #[arg(long, value_name = "SECONDS")]
@@ -59,7 +61,8 @@ pub fn run(args: &StatsArgs) -> ExitCode {
 }
 
 fn stats(args: &StatsArgs) -> Result<(), String> {
-    let (target, view) = sort_out(&args.what)?;
+    let what: Vec<_> = args.process.iter().chain(&args.view).cloned().collect();
+    let (target, view) = sort_out(&what)?;
     let path = asking::find(target)?;
     let question = match (view, args.json) {
         _ if args.list => "?".to_owned(),
@@ -99,62 +102,37 @@ fn sort_out(what: &[String]) -> Result<(Option<&str>, Option<&str>), String> {
 
 /// Prints one answer. Returns false if the reader has closed the pipe.
 fn print(args: &StatsArgs, path: &Path, question: &str) -> Result<bool, String> {
-    let answer = asking::ask(path, question)?;
+    let more = |text: String| match text.starts_with("there is no view") {
+        true => text + ": ums stats --list names them",
+        false => text,
+    };
+    let answer = asking::ask(path, question).map_err(more)?;
     let text = match (args.json, args.list) {
         (true, _) => Value::Object(answer).to_string() + "\n",
-        (false, true) => views(&answer),
-        (false, false) => tables(&answer),
+        (false, true) => views(&answer, width()),
+        (false, false) => asking::title(&answer) + "\n" + &tables(&answer, width()),
     };
     // `println` would panic if the reader has closed the pipe.
     let mut out = std::io::stdout().lock();
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok())
 }
 
-fn tables(answer: &Map<String, Value>) -> String {
+fn tables(answer: &Map<String, Value>, width: usize) -> String {
     let empty = Map::new();
     let tables = answer.get("tables").and_then(Value::as_object).unwrap_or(&empty);
-    let table = |(name, rows): (&String, &Value)| {
+    let one = |(name, rows): (&String, &Value)| {
         let rows: Vec<_> =
             rows.as_array().into_iter().flatten().filter_map(Value::as_object).collect();
-        format!("{}\n{}\n", asking::printable(name), table(&rows))
+        format!("\n{}\n{}", asking::printable(name), table(&rows, width))
     };
-    tables.iter().map(table).collect()
+    tables.iter().map(one).collect()
 }
 
-/// Formats rows as text: a line for each row, or, if that is too wide, a line for each column.
-fn table(rows: &[&Map<String, Value>]) -> String {
+fn table(rows: &[&Map<String, Value>], width: usize) -> String {
     let Some(first) = rows.first() else { return "  (no rows)\n".into() };
     let heads: Vec<String> = first.keys().map(|head| asking::printable(head)).collect();
-    let mut lines = vec![heads];
-    lines.extend(rows.iter().map(|row| row.values().map(cell).collect()));
-    let flat = columns(&lines);
-    let wide = flat.lines().map(|line| line.chars().count()).max().unwrap_or(0) > WIDE;
-    if !wide || rows.len() > UPRIGHT_ROWS_MAX {
-        return flat;
-    }
-    let upright: Vec<Vec<String>> = (0..first.len())
-        .map(|at| lines.iter().map(|line| line.get(at).cloned().unwrap_or_default()).collect())
-        .collect();
-    aligned(&upright, |_| false)
-}
-
-/// Aligns lines of cells in columns; numbers are right-aligned.
-fn columns(lines: &[Vec<String>]) -> String {
-    aligned(lines, |text| text.parse::<i64>().is_ok())
-}
-
-fn aligned(lines: &[Vec<String>], is_right: fn(&str) -> bool) -> String {
-    let count = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| lines.iter().filter_map(|l| l.get(at)).map(|c| c.chars().count()).max();
-    let widths: Vec<usize> = (0..count).map(|at| width(at).unwrap_or(0)).collect();
-    let line = |cells: &Vec<String>| {
-        let cells = cells.iter().zip(&widths).map(|(cell, &width)| match is_right(cell) {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:width$}"),
-        });
-        format!("  {}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned() + "\n"
-    };
-    lines.iter().map(line).collect()
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.values().map(cell).collect()).collect();
+    tables::table(&heads, &rows, width)
 }
 
 fn cell(value: &Value) -> String {
@@ -165,15 +143,17 @@ fn cell(value: &Value) -> String {
     }
 }
 
-fn views(answer: &Map<String, Value>) -> String {
+fn views(answer: &Map<String, Value>, width: usize) -> String {
     let text = |value: &Value, key: &str| asking::printable(value[key].as_str().unwrap_or(""));
     let mut out = String::new();
     for view in answer.get("views").and_then(Value::as_array).into_iter().flatten() {
-        out += &format!("{}: {}\n", text(view, "name"), text(view, "help"));
+        let about = vec![text(view, "name") + ": " + &text(view, "help")];
+        out += &format!("\n{}", tables::columns(&[about], width));
         let column =
             |column: &Value| vec![text(column, "name"), text(column, "kind"), text(column, "help")];
         let lines = view["columns"].as_array().into_iter().flatten().map(column);
-        out += &columns(&lines.collect::<Vec<_>>());
+        let indented = lines.map(|cells| [vec![String::new()], cells].concat());
+        out += &tables::columns(&indented.collect::<Vec<_>>(), width);
     }
     out
 }
@@ -202,19 +182,21 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_aligned_and_a_wide_one_stands_upright() {
-        let row = |text: &str| match serde_json::from_str(text).unwrap() {
-            Value::Object(row) => row,
-            other => panic!("{other}"),
-        };
-        let rows =
-            [row(r#"{"id":7,"name":"a","of":null}"#), row(r#"{"id":10,"name":"bc\u001b","of":3}"#)];
-        let text = table(&rows.iter().collect::<Vec<_>>());
-        assert_eq!(text, "  id  name  of\n   7  a     -\n  10  bc?    3\n");
-        let wide = row(&format!(r#"{{"id":7,"{}":1,"{}":2}}"#, "x".repeat(90), "y".repeat(90)));
-        let text = table(&[&wide]);
-        assert_eq!(text.lines().count(), 3, "{text}");
-        assert!(text.starts_with("  id "), "{text}");
-        assert_eq!(table(&[]), "  (no rows)\n");
+    fn the_statistics_of_a_process_fit_a_terminal_and_begin_with_what_it_is() {
+        let path = std::env::temp_dir().join(format!("ums-stats-{}", std::process::id()));
+        let at = ums::stats::StatsSocket::At(path.clone());
+        let node = ums::Node::builder().schedulers(2).build().unwrap();
+        node.serve_stats(at).unwrap();
+        node.describe("port 127.0.0.1:5433, database /srv/ums.db");
+        node.run(ums::yield_now);
+        let all = asking::ask(&path, "*").unwrap();
+        let title = asking::title(&all);
+        assert!(title.ends_with(": port 127.0.0.1:5433, database /srv/ums.db"), "{title}");
+        let listed = views(&asking::ask(&path, "?").unwrap(), 80);
+        let text = tables(&all, 80) + &listed;
+        let long = text.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(long, None, "{text}");
+        assert!(text.contains("\nums_schedulers\n  scheduler_id "), "{text}");
+        assert_eq!(table(&[], 80), "  (no rows)\n");
     }
 }

@@ -9,17 +9,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::asking;
+use crate::words::counted;
+use crate::{asking, listening};
 
 /// Options of `ums trace`.
 #[derive(clap::Args)]
 pub struct TraceArgs {
-    /// The process's number or its socket. Default: the only process.
+    /// The process's number or its socket. Default: the only process; if there are several, they
+    /// are listed.
     #[arg(value_name = "PID|SOCKET")]
     process: Option<String>,
 
     /// Ask over HTTP, at the address of the server's --metrics.
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "process")]
+    #[arg(long, value_name = "[ADDR:]PORT", conflicts_with = "process",
+          value_parser = listening::address)]
     from: Option<SocketAddr>,
 
     /// The file to write: in Chrome's format (chrome://tracing) if its name ends in .json,
@@ -36,7 +39,12 @@ pub struct TraceArgs {
 pub fn run(args: &TraceArgs) -> ExitCode {
     match record(args) {
         Ok(bytes) => {
-            println!("{bytes} bytes in {}", args.out.display());
+            println!("wrote {} to {}", counted(bytes, "byte"), args.out.display());
+            if args.out.extension().is_some_and(|end| end == "json") {
+                println!("open it in chrome://tracing, or at https://ui.perfetto.dev");
+            } else {
+                println!("open it at https://ui.perfetto.dev");
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -92,7 +92,7 @@ const BENCHES: [Bench; 16] = [
     Bench {
         name: "echo",
         keys: "port=7000 block=none|naive|proper style=task|user workers=4096 cpus=1",
-        what: "serves on 127.0.0.1 until a signal ends it; a load generator measures it",
+        what: "serves on 127.0.0.1 until a signal; a load generator measures it",
         run: echo::echo,
         short: &[],
     },
@@ -113,7 +113,7 @@ const BENCHES: [Bench; 16] = [
     Bench {
         name: "own",
         keys: "rounds=20",
-        what: "workers with their own context, beside bare switches and kernel threads",
+        what: "own-context workers, beside bare switches and kernel threads",
         run: own::own,
         short: &["rounds=3"],
     },
@@ -127,21 +127,21 @@ const BENCHES: [Bench; 16] = [
     Bench {
         name: "operations",
         keys: "of=yield n=1000 file=FILE",
-        what: "one operation after another, for a debugger that counts its instructions",
+        what: "one operation after another, for counting its instructions",
         run: operations::operations,
         short: &[],
     },
     Bench {
         name: "blocking",
         keys: "connections=50 secs=5 every=100",
-        what: "an echo server whose handler sometimes sleeps undeclared: how long the others take",
+        what: "an echo server with handlers that sometimes block: how long the others take",
         run: blocking::blocking,
         short: &["connections=10 secs=1"],
     },
     Bench {
         name: "windows",
         keys: "rounds=2000 workers=10 total=100000",
-        what: "the Windows layer: yields, and blocking to the next worker, beside bare switches",
+        what: "the Windows layer: yields, and blocks, beside bare switches",
         run: windows::windows,
         short: &["rounds=200 total=5000"],
     },
@@ -149,6 +149,10 @@ const BENCHES: [Bench; 16] = [
 
 /// Runs `ums bench ARGS`.
 pub fn run(args: &[String]) -> ExitCode {
+    if args.iter().any(|arg| matches!(arg.as_str(), "--help" | "-h")) {
+        print!("{}", help());
+        return ExitCode::SUCCESS;
+    }
     // Keys may precede the name, so that a harness can use `ums bench kind=thread` as the command.
     let Some(at) = args.iter().position(|arg| !arg.contains('=')) else {
         eprint!("{}", help());
@@ -156,7 +160,7 @@ pub fn run(args: &[String]) -> ExitCode {
     };
     let (name, rest) = (&args[at], &[&args[..at], &args[at + 1..]].concat());
     match name.as_str() {
-        "--help" | "-h" | "help" => print!("{}", help()),
+        "help" => print!("{}", help()),
         "--list" => BENCHES.iter().for_each(|bench| println!("{}", bench.name)),
         "all" => return all(rest),
         _ => {
@@ -219,11 +223,15 @@ fn help() -> String {
         "Runs benchmarks and prints JSON lines.\n\n\
          Usage: ums bench NAME [key=value ...]\n       \
          ums bench all           a short run of everything but echo and disk\n       \
-         ums bench --list\n\n\
-         Keys of every bench (but floor and own): kind=fiber|thread|context\n       \
-         io=auto|uring|epoll|sync stack=BYTES events=off|on (event rings)\n\
-         spin=auto|off|NS (how long idle schedulers poll) detect=off|on (of blocked workers)\n\
-         Sizes shown are those for fibers; threads do less by default.\n\n",
+         ums bench --list        the names alone\n\n\
+         Keys of every bench but floor and own, with their defaults first:\n  \
+         kind=fiber|thread|context    what workers are made of\n  \
+         io=auto|uring|epoll|sync     the I/O back end\n  \
+         stack=BYTES                  the size of a worker's stack\n  \
+         events=off|on                event rings\n  \
+         spin=auto|off|NS             how long idle schedulers poll, in nanoseconds\n  \
+         detect=off|on                detect blocked workers\n\n\
+         The benches, and their own keys with the defaults for fibers (threads do less):\n\n",
     );
     for Bench { name, keys, what, .. } in &BENCHES {
         text += &format!("  {name:<12} {what}\n               {keys}\n");
@@ -245,5 +253,6 @@ mod tests {
     fn an_unknown_bench_is_a_wrong_call() {
         assert_eq!(run(&["swich".into()]), ExitCode::from(2));
         assert_eq!(run(&["switch".into(), "tasks=two".into()]), ExitCode::from(2));
+        assert_eq!(run(&["switch".into(), "--help".into()]), ExitCode::SUCCESS);
     }
 }
