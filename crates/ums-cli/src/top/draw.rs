@@ -15,21 +15,25 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line as Words, Span};
 use ratatui::widgets::{Block, Borders, Cell as Field, Paragraph, Row, Table};
 
-use super::model::{Model, Scheduler, count_text, span_text};
+use super::model::{Finding, Model, Scheduler, count_text, span_text};
 use super::sheet::{Cell, Line, Sheet, Tab};
 use super::state::State;
+use crate::words::counted;
 
 /// From this width on the lists have a side panel.
 const WIDE: u16 = 132;
+/// The width of the names on a worker's page.
+const NAMES: usize = 12;
 /// The width of the side panel.
 const SIDE: u16 = 46;
 
 const HEAD: Style = Style::new().add_modifier(Modifier::BOLD);
 const FAINT: Style = Style::new().fg(Color::DarkGray);
+const BELOW: Style = FAINT.add_modifier(Modifier::ITALIC);
 const ALARM: Style = Style::new().fg(Color::LightRed).add_modifier(Modifier::BOLD);
 
-/// Draws everything.
-pub fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) {
+/// Draws everything. Returns how many lines of a worker's page are above the screen.
+pub fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) -> usize {
     let area = frame.area();
     let schedulers = model.schedulers();
     let most = usize::from(area.height / 3).max(2);
@@ -50,17 +54,21 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) {
     let [list, side] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(if wide { SIDE } else { 0 })])
             .areas(middle);
-    match state.detail {
-        Some(worker) => draw_worker(frame, list, model, worker),
-        None => draw_sheet(frame, list, &state.sheet(model), state),
-    }
+    let scrolled = match state.detail {
+        Some(worker) => draw_worker(frame, list, model, worker, state.scrolled),
+        None => {
+            draw_sheet(frame, list, &state.sheet(model), state);
+            0
+        }
+    };
     if wide {
         draw_side(frame, side, model);
     } else {
-        let lines = vec![waits_line(model), findings_line(model)];
+        let lines = vec![waits_line(model, foot.width), findings_line(model, foot.width)];
         frame.render_widget(Paragraph::new(lines), foot);
     }
     frame.render_widget(Paragraph::new(keys_line(state)), keys);
+    scrolled
 }
 
 fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &State) {
@@ -76,17 +84,18 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &State) {
     let title = vec![
         Span::styled("ums top", HEAD.fg(Color::Cyan)),
         Span::styled(format!("  {} {}", now.program, now.pid), HEAD),
-        Span::raw(format!("  {} schedulers{hidden}, {kind} workers", t.schedulers)),
+        Span::raw(format!("  {}{hidden}, {kind} workers", counted(t.schedulers, "scheduler"))),
     ];
     let rate = |rate: Option<f64>| rate.map_or("-".into(), count_text);
     let totals = Words::from(vec![
-        Span::raw(format!("requests/s {}  switches/s {}", rate(t.done), rate(t.switches))),
-        Span::raw(format!("  users {}, {} busy", t.users, t.users_busy)),
+        Span::raw(format!("done/s {}  switches/s {}", rate(t.done), rate(t.switches))),
         Span::raw(format!("  workers {} of {}", t.workers, t.workers_max)),
         Span::styled(
             format!("  queued {}", t.queued),
             if t.queued > 0 { ALARM } else { Style::new() },
         ),
+        // The least important words are last, because a narrow screen cuts them.
+        Span::raw(format!("  users {}, {} busy", t.users, t.users_busy)),
     ]);
     let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(area);
     frame.render_widget(Paragraph::new(Words::from(title)), first);
@@ -99,8 +108,8 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &State) {
 
 fn draw_schedulers(frame: &mut Frame<'_>, area: Rect, all: &[Scheduler], shown: usize) {
     let name = if area.width < 100 { 8 } else { 14 };
-    let bar = area.width.saturating_sub(60 + name).clamp(10, 60);
-    let widths = [name, bar, 4, 8, 6, 4, 4, 4, 4, 7, 5, 3].map(Constraint::Length);
+    let bar = area.width.saturating_sub(62 + name).clamp(10, 60);
+    let widths = [name, bar, 4, 8, 6, 4, 4, 4, 4, 9, 5, 3].map(Constraint::Length);
     let heads = [
         "sched", "busy", "", "switch/s", "done/s", "run", "wait", "idle", "out", "workers",
         "queue", "I/O",
@@ -127,7 +136,7 @@ fn draw_schedulers(frame: &mut Frame<'_>, area: Rect, all: &[Scheduler], shown: 
             Field::from(count(s.waiting)),
             Field::from(count(s.idle)),
             Field::from(count(s.preemptive)),
-            Field::from(right(&format!("{}/{}", s.workers, s.workers_max))).style(alarm),
+            Field::from(right(&share_text(s.workers, s.workers_max))).style(alarm),
             Field::from(count(s.queued)).style(alarm),
             Field::from(count(s.io)),
         ])
@@ -141,6 +150,12 @@ fn draw_schedulers(frame: &mut Frame<'_>, area: Rect, all: &[Scheduler], shown: 
         let place = Rect { x: area.x + 10, y: area.y, width: 12, height: 1 };
         frame.render_widget(Paragraph::new(text).style(FAINT), place);
     }
+}
+
+/// Returns a number of workers and the most that there may be, in nine characters.
+fn share_text(n: i64, most: i64) -> String {
+    let short = |n: i64| if n < 10_000 { n.to_string() } else { format!("{}k", n / 1000) };
+    format!("{}/{}", short(n), short(most))
 }
 
 /// Returns a bar in eighths of a character.
@@ -191,9 +206,18 @@ fn draw_sheet(frame: &mut Frame<'_>, area: Rect, sheet: &Sheet, state: &State) {
         let text = Words::from(format!("{name}{mark}"));
         Field::from(if is_number(at) { text.right_aligned() } else { text })
     });
-    let rows_shown = usize::from(area.height.saturating_sub(1));
     let last = sheet.lines.len().saturating_sub(1);
     let selected = state.selected.min(last);
+    let below =
+        sheet.lines.get(selected).map_or(String::new(), |line| left_out(sheet, line, count));
+    let below = wrap(&below, usize::from(area.width));
+    let [area, foot] = match area.height {
+        0..6 => [area, Rect::ZERO],
+        _ => Layout::vertical([Constraint::Min(0), Constraint::Length(below.len() as u16)])
+            .areas(area),
+    };
+    frame.render_widget(Paragraph::new(below.join("\n")).style(BELOW), foot);
+    let rows_shown = usize::from(area.height.saturating_sub(1));
     // The list moves only when the selected line would leave it.
     let first = (selected + 1).saturating_sub(rows_shown);
     let rows = sheet.lines.iter().enumerate().skip(first).take(rows_shown).map(|(at, line)| {
@@ -208,6 +232,31 @@ fn draw_sheet(frame: &mut Frame<'_>, area: Rect, sheet: &Sheet, state: &State) {
         let place = Rect { y: area.y + 1, height: 1, ..area };
         frame.render_widget(Paragraph::new("(none)").style(FAINT), place);
     }
+}
+
+/// Returns the cells of the chosen line for which the screen has no column.
+fn left_out(sheet: &Sheet, line: &Line, count: usize) -> String {
+    let cells = sheet.heads.iter().zip(&line.cells).skip(count);
+    let cells = cells.map(|((head, _), cell)| (head, cell.text()));
+    let cells = cells.filter(|(_, text)| !text.is_empty());
+    cells.map(|(head, text)| format!("{head}: {text}")).collect::<Vec<_>>().join("   ")
+}
+
+/// Breaks a text between words, or in a word that is longer than a line.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let length = |text: &str| text.chars().count();
+        match lines.last_mut() {
+            Some(last) if length(last) + 1 + length(word) <= width => *last += &format!(" {word}"),
+            _ => {
+                let chars: Vec<char> = word.chars().collect();
+                lines.extend(chars.chunks(width).map(|part| part.iter().collect::<String>()));
+            }
+        }
+    }
+    lines
 }
 
 fn field(cell: &Cell) -> Field<'static> {
@@ -229,22 +278,42 @@ fn line_style(line: &Line) -> Style {
     state.unwrap_or_default()
 }
 
-/// Draws the details of one worker: its state, what it waits for, and the chain of holders.
-fn draw_worker(frame: &mut Frame<'_>, area: Rect, model: &Model, id: (i64, i64)) {
+/// Draws the details of one worker: its state, what it waits for, the chain of holders, and its
+/// functions. Long lines are wrapped, and what does not fit is scrolled to.
+fn draw_worker(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    model: &Model,
+    id: (i64, i64),
+    scrolled: usize,
+) -> usize {
+    let room = usize::from(area.width).saturating_sub(NAMES).max(1);
+    let mut lines = Vec::new();
+    for (name, text) in worker_lines(model, id) {
+        for (n, part) in wrap(&text, room).into_iter().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            let name = Span::styled(format!("{name:NAMES$}"), FAINT);
+            lines.push(Words::from(vec![name, Span::raw(part)]));
+        }
+    }
+    let height = usize::from(area.height.saturating_sub(1));
+    let first = scrolled.min(lines.len().saturating_sub(height));
+    let below = lines.len().saturating_sub(first + height);
+    let more = if below > 0 { format!(" ↓ {below} more ") } else { String::new() };
     let title = format!(" worker {} of scheduler {} ", id.1, id.0);
-    let block = Block::new().borders(Borders::TOP).title(Span::styled(title, HEAD));
-    let lines = match model.worker(id) {
-        Some(_) => worker_lines(model, id),
-        None => vec![Words::from("It has ended.")],
-    };
-    frame.render_widget(Paragraph::new(lines).block(block), area);
+    let block = Block::new()
+        .borders(Borders::TOP)
+        .title(Span::styled(title, HEAD))
+        .title(Words::from(Span::styled(more, HEAD)).right_aligned());
+    let shown: Vec<_> = lines.into_iter().skip(first).collect();
+    frame.render_widget(Paragraph::new(shown).block(block), area);
+    first
 }
 
-fn worker_lines(model: &Model, id: (i64, i64)) -> Vec<Words<'static>> {
-    let Some(row) = model.worker(id) else { return Vec::new() };
-    let pair = |name: &str, text: String| {
-        Words::from(vec![Span::styled(format!("{name:12}"), FAINT), Span::raw(text)])
-    };
+/// Returns the lines of a worker's page, each with its name.
+fn worker_lines(model: &Model, id: (i64, i64)) -> Vec<(&'static str, String)> {
+    let Some(row) = model.worker(id) else { return vec![("", "It has ended.".into())] };
+    let pair = |name: &'static str, text: String| (name, text);
     let waits = match (row.text("wait_type").as_str(), row.text("last_wait_type").as_str()) {
         ("", "") => String::new(),
         ("", last) => format!(", last waited for {last}"),
@@ -262,9 +331,9 @@ fn worker_lines(model: &Model, id: (i64, i64)) -> Vec<Words<'static>> {
         pair(
             "so far",
             format!(
-                "{} requests, {} switches",
-                row.number("tasks_processed_count"),
-                row.number("context_switch_count")
+                "{}, {}",
+                counted(row.number("tasks_processed_count") as usize, "request"),
+                switches(row.number("context_switch_count"))
             ),
         ),
     ];
@@ -275,11 +344,11 @@ fn worker_lines(model: &Model, id: (i64, i64)) -> Vec<Words<'static>> {
         lines.push(pair(
             "request",
             format!(
-                "{request} of user {}: queued {}, running for {}, {} switches",
+                "{request} of user {}: queued {}, running for {}, {}",
                 of.number("user_id"),
                 span_text(of.number("queueing_time_microseconds")),
                 span_text(of.number("elapsed_us")),
-                of.number("context_switches_count"),
+                switches(of.number("context_switches_count")),
             ),
         ));
         let waits =
@@ -287,7 +356,8 @@ fn worker_lines(model: &Model, id: (i64, i64)) -> Vec<Words<'static>> {
         for wait in waits {
             let (name, count) = (wait.text("wait_type"), wait.number("completed_waits"));
             let time = span_text(wait.number("wait_time_us"));
-            lines.push(pair("", format!("waited {count} times for {name}, {time} in all")));
+            let times = counted(count as usize, "time");
+            lines.push(pair("", format!("waited {times} for {name}, {time} in all")));
         }
     }
     let chain = model.chain(id).into_iter().enumerate();
@@ -338,50 +408,74 @@ fn draw_side(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Paragraph::new(lines).block(block(" monitor ")), bottom);
 }
 
-fn waits_line(model: &Model) -> Words<'static> {
-    let mut words = vec![Span::styled("top waits ", HEAD)];
-    let some =
-        model.waits().into_iter().filter(|w| w.us_rate.unwrap_or(0.0) > 0.0 || w.waiting > 0);
-    for wait in some.take(3) {
-        let us = wait.us_rate.map_or("-".into(), |us| span_text(us as i64));
-        words.push(Span::raw(format!(" {}: {} now, {us}/s ", wait.name, wait.waiting)));
-    }
-    Words::from(words)
+fn switches(n: i64) -> String {
+    if n == 1 { "1 switch".into() } else { format!("{n} switches") }
 }
 
-fn findings_line(model: &Model) -> Words<'static> {
+fn waits_line(model: &Model, width: u16) -> Words<'static> {
+    let some =
+        model.waits().into_iter().filter(|w| w.us_rate.unwrap_or(0.0) > 0.0 || w.waiting > 0);
+    let words = some.map(|wait| {
+        let us = wait.us_rate.map_or("-".into(), |us| span_text(us as i64));
+        Span::raw(format!(" {}: {} now, {us}/s ", wait.name, wait.waiting))
+    });
+    fitting("top waits ", words.collect(), width)
+}
+
+fn findings_line(model: &Model, width: u16) -> Words<'static> {
     let all = model.findings();
-    let mut words = vec![Span::styled("monitor   ", HEAD)];
-    if all.is_empty() {
-        words.push(Span::styled(" there is no monitor", FAINT));
+    let words = if all.is_empty() {
+        vec![Span::styled(" there is no monitor", FAINT)]
     } else if all.iter().all(|found| found.reports == 0) {
-        words.push(Span::styled(" nothing found", FAINT));
+        vec![Span::styled(" nothing found", FAINT)]
+    } else {
+        let found = all.into_iter().filter(|found| found.reports > 0);
+        let word = |found: Finding| {
+            let style = if found.new > 0 { ALARM } else { Style::new().fg(Color::Yellow) };
+            Span::styled(format!(" {} {} ", found.condition, found.reports), style)
+        };
+        found.map(word).collect()
+    };
+    fitting("monitor   ", words, width)
+}
+
+/// Returns a line with as many of these words as fit, and the number of the others.
+fn fitting(head: &'static str, words: Vec<Span<'static>>, width: u16) -> Words<'static> {
+    const MORE: usize = " +99".len();
+    let mut line = vec![Span::styled(head, HEAD)];
+    let mut room = usize::from(width).saturating_sub(head.len());
+    let count = words.len();
+    for (at, word) in words.into_iter().enumerate() {
+        let kept = if at + 1 == count { 0 } else { MORE };
+        if word.width() + kept > room {
+            line.push(Span::raw(format!(" +{}", count - at)));
+            break;
+        }
+        room -= word.width();
+        line.push(word);
     }
-    for found in all.into_iter().filter(|found| found.reports > 0) {
-        let style = if found.new > 0 { ALARM } else { Style::new().fg(Color::Yellow) };
-        words.push(Span::styled(format!(" {} {} ", found.condition, found.reports), style));
-    }
-    Words::from(words)
+    Words::from(line)
 }
 
 fn keys_line(state: &State) -> Words<'static> {
     let keys: &[(&str, &str)] = match state.detail {
         Some(_) => &[
             ("Esc", "back"),
+            ("↑↓", "scroll"),
             ("b", "functions again"),
-            ("space", "pause"),
-            ("+-", "interval"),
+            ("p", "pause"),
+            ("+-", "every"),
             ("q", "quit"),
         ],
         None => &[
             ("1-7", "list"),
-            ("↑↓", "choose"),
+            ("↑↓", "line"),
             ("Enter", "worker"),
             ("s", "sort"),
             ("r", "reverse"),
             ("i", "idle"),
-            ("space", "pause"),
-            ("+-", "interval"),
+            ("p", "pause"),
+            ("+-", "every"),
             ("q", "quit"),
         ],
     };

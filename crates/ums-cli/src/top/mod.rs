@@ -40,7 +40,8 @@ const ATTENTION: Duration = Duration::from_millis(100);
 /// Options of `ums top`.
 #[derive(clap::Args)]
 pub struct TopArgs {
-    /// The process's number or its socket. Default: the only process.
+    /// The process's number or its socket. Default: the only process; if there are several, they
+    /// are listed.
     #[arg(value_name = "PID|SOCKET")]
     target: Option<String>,
 
@@ -91,7 +92,9 @@ fn watch(
     let soon = state.every.min(Duration::from_millis(250));
     let mut next = Instant::now().checked_add(soon).unwrap_or_else(Instant::now);
     while !ended.load(Ordering::Relaxed) {
-        terminal.draw(|frame| draw::draw(frame, model, state))?;
+        let mut scrolled = 0;
+        terminal.draw(|frame| scrolled = draw::draw(frame, model, state))?;
+        state.scrolled = scrolled;
         loop {
             let left = next.saturating_duration_since(Instant::now());
             let wait = if state.paused { ATTENTION } else { left.min(ATTENTION) };

@@ -11,7 +11,7 @@ use super::sheet::{Sheet, Tab, sheet};
 const EVERY_MIN: Duration = Duration::from_millis(125);
 const EVERY_MAX: Duration = Duration::from_secs(64);
 /// The number of lines that a page key moves.
-const PAGE: usize = 10;
+const PAGE: isize = 10;
 
 /// The choices.
 #[derive(Clone, Debug)]
@@ -24,6 +24,9 @@ pub struct State {
     pub selected: usize,
     /// The worker that is shown in detail.
     pub detail: Option<(i64, i64)>,
+    /// How many lines of that worker's page are above the screen. After a key it may be too large;
+    /// drawing returns what it has become.
+    pub scrolled: usize,
     /// The worker whose backtrace must be requested. It is requested once, because looking the
     /// names up costs the process milliseconds.
     pub wants_stack: Option<(i64, i64)>,
@@ -45,6 +48,7 @@ impl State {
             sorts: Tab::ALL.map(Tab::first_sort),
             selected: 0,
             detail: None,
+            scrolled: 0,
             wants_stack: None,
             paused: false,
             every: every.clamp(EVERY_MIN, EVERY_MAX),
@@ -69,23 +73,24 @@ impl State {
         match key.code {
             KeyCode::Char('c') if is_control => return false,
             KeyCode::Char('q') => return false,
-            KeyCode::Esc | KeyCode::Backspace => self.detail = None,
+            KeyCode::Esc | KeyCode::Backspace => (self.detail, self.scrolled) = (None, 0),
             KeyCode::Char(n @ '1'..='7') => self.turn_to(n as usize - '1' as usize),
             KeyCode::Tab | KeyCode::Right => self.turn_to(self.tab as usize + 1),
             KeyCode::BackTab | KeyCode::Left => {
                 self.turn_to(self.tab as usize + Tab::ALL.len() - 1)
             }
-            KeyCode::Down | KeyCode::Char('j') => self.select(self.selected + 1, model),
-            KeyCode::Up | KeyCode::Char('k') => self.select(self.selected.saturating_sub(1), model),
-            KeyCode::PageDown => self.select(self.selected + PAGE, model),
-            KeyCode::PageUp => self.select(self.selected.saturating_sub(PAGE), model),
-            KeyCode::Home => self.select(0, model),
-            KeyCode::End => self.select(usize::MAX, model),
+            KeyCode::Down | KeyCode::Char('j') => self.go(1, model),
+            KeyCode::Up | KeyCode::Char('k') => self.go(-1, model),
+            KeyCode::PageDown => self.go(PAGE, model),
+            KeyCode::PageUp => self.go(-PAGE, model),
+            KeyCode::Home => self.go(isize::MIN, model),
+            KeyCode::End => self.go(isize::MAX, model),
             KeyCode::Enter => {
                 let lines = self.sheet(model).lines;
                 let chosen = lines.get(self.selected.min(lines.len().saturating_sub(1)));
                 self.detail = chosen.and_then(|line| line.worker);
                 self.wants_stack = self.detail;
+                self.scrolled = 0;
             }
             KeyCode::Char('b') => self.wants_stack = self.detail,
             KeyCode::Char('s') => {
@@ -105,10 +110,16 @@ impl State {
 
     fn turn_to(&mut self, tab: usize) {
         self.tab = Tab::ALL[tab % Tab::ALL.len()];
-        (self.selected, self.detail) = (0, None);
+        (self.selected, self.detail, self.scrolled) = (0, None, 0);
     }
 
-    fn select(&mut self, line: usize, model: &Model) {
-        self.selected = line.min(self.sheet(model).lines.len().saturating_sub(1));
+    /// Chooses another line of the list, or scrolls the page of a worker.
+    fn go(&mut self, lines: isize, model: &Model) {
+        if self.detail.is_some() {
+            self.scrolled = self.scrolled.saturating_add_signed(lines);
+        } else {
+            let last = self.sheet(model).lines.len().saturating_sub(1);
+            self.selected = self.selected.saturating_add_signed(lines).min(last);
+        }
     }
 }

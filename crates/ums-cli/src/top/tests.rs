@@ -154,7 +154,7 @@ fn out_of_workers() -> Model {
 
 fn screen(model: &Model, state: &State, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, model, state)).unwrap();
+    terminal.draw(|frame| _ = draw(frame, model, state)).unwrap();
     let buffer = terminal.backend().buffer();
     let line = |row: u16| {
         let line: String = (0..width).map(|column| buffer[(column, row)].symbol()).collect();
@@ -225,6 +225,33 @@ fn a_worker_is_shown_with_its_wait_and_the_holder() {
     press(&mut state, &model, &[KeyCode::Esc, KeyCode::Char('b')]);
     assert_eq!(state.wants_stack, None);
     assert_eq!(state.detail, None);
+}
+
+#[test]
+fn a_small_screen_cuts_nothing_that_is_needed() {
+    let model = under_load();
+    let text = screen(&model, &state(), 80, 24);
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.ends_with(" q quit"), "{text}");
+    assert!(text.contains("WRITELOG: 1 now, 1.80 s/s  +1\n"), "waits that do not fit: {text}");
+    assert!(text.contains("switches: 5002   thread: 5002\n"), "of the chosen line: {text}");
+
+    let mut model = out_of_workers();
+    let mut state = state();
+    press(&mut state, &model, &[KeyCode::Char('7'), KeyCode::Down]);
+    let reports = screen(&model, &state, 80, 24);
+    assert!(reports.contains("because: it computes and does not yield   user: 1"), "{reports}");
+    press(&mut state, &model, &[KeyCode::Enter]);
+    let long = format!("app::{}", "deeper_".repeat(20));
+    let frames: Vec<_> = (0..40).map(|n| format!("    at {long}::level_{n}")).collect();
+    let answer = json!({"stacks": [{"text": format!("worker 3\n{}", frames.join("\n"))}]});
+    model.read_stack((0, 3), answer.as_object().cloned().ok_or_else(String::new));
+    let first = screen(&model, &state, 80, 24);
+    assert!(first.contains("::level_0\n") && !first.contains("::level_39"), "{first}");
+    assert!(first.contains(" ↓ 113 more\n"), "{first}");
+    press(&mut state, &model, &[KeyCode::End]);
+    let end = screen(&model, &state, 80, 24);
+    assert!(end.contains("::level_39\n") && !end.contains(" more\n"), "{end}");
 }
 
 #[test]
