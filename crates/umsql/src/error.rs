@@ -238,8 +238,8 @@ fn from_message(message: String) -> SqlError {
     if message == CANCELLED {
         return SqlError::new("57014", message);
     }
-    if message.starts_with("invalid input syntax for type ") {
-        return SqlError::new("22P02", message);
+    if let Some(code) = value_code(&message) {
+        return SqlError::new(code, message);
     }
     if message.starts_with("unsafe use of ") {
         return SqlError::new(NOT_AUTHORIZED, message)
@@ -254,6 +254,24 @@ fn from_message(message: String) -> SqlError {
     }
     let found = missing(&message).or_else(|| syntax(&message)).or_else(|| repeated(&message));
     found.unwrap_or_else(|| SqlError::new(other_code(&message), message))
+}
+
+/// Returns the SQLSTATE of a message about a value that is none of its type.
+fn value_code(message: &str) -> Option<&'static str> {
+    if let Some(rest) = message.strip_prefix("invalid input syntax for type ") {
+        let of_time = rest.starts_with("date") || rest.starts_with("timestamp");
+        return Some(if of_time { "22007" } else { "22P02" });
+    }
+    if message.starts_with("date/time field value out of range") {
+        return Some("22008");
+    }
+    if message.starts_with("cannot cast type ") {
+        return Some("42846");
+    }
+    let too_large = message.contains(" out of range for type ")
+        || message.ends_with(" out of range")
+        || message == "numeric field overflow";
+    too_large.then_some("22003")
 }
 
 /// Returns the text after `start` in the message, without the name of the main database. Returns

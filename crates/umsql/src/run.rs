@@ -77,7 +77,7 @@ impl Session {
     }
 
     fn query_text(&mut self, conn: &mut dyn Conn, text: &str) -> std::result::Result<(), Failure> {
-        let list = tokens(text)?;
+        let mut list = tokens(text)?;
         let all = statements(&list);
         if all.is_empty() {
             self.out.bare(b'I');
@@ -85,8 +85,8 @@ impl Session {
         self.several = all.len() > 1;
         let done = std::mem::take(&mut self.statements_done);
         self.may_defer &= done == 0;
-        for (number, tokens) in all.into_iter().enumerate().skip(done) {
-            let statement = statement::recognise(tokens, text)?;
+        for (number, range) in all.into_iter().enumerate().skip(done) {
+            let statement = statement::recognise(self.typed(&mut list[range])?, text)?;
             let call = Call { describe: true, ..Call::default() };
             let outcome = self.within_limit(|me| me.execute(conn, &statement, call))?;
             self.may_defer = false;

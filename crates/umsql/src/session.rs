@@ -21,12 +21,13 @@ use std::time::Duration;
 
 use crate::accounts::Role;
 use crate::auth::{Login, WRONG_PASSWORD};
+use crate::dialect::tokens::Token;
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
 use crate::keys::Cause;
 use crate::memory::{self, Kept, Purse};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::portal::Portal;
 use crate::server::Server;
 use crate::settings::Config;
@@ -442,6 +443,14 @@ impl Session {
         let sent = self.stream.write_all(conn, &self.out.bytes).map_err(Failure::gone);
         self.out.bytes.clear();
         sent
+    }
+
+    /// Returns the tokens of a statement, whose literals have the types of the columns beside them.
+    pub(crate) fn typed<'t, 'a>(&mut self, tokens: &'t mut [Token<'a>]) -> Result<&'t [Token<'a>]> {
+        if plan::has_literals(tokens) && self.tx != Tx::Failed {
+            plan::read_literals(tokens, self.lease()?)?;
+        }
+        Ok(tokens)
     }
 
     pub(crate) fn ready(&mut self) {

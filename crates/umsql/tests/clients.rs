@@ -102,6 +102,82 @@ fn parameters_get_the_types_of_the_columns_they_meet() {
 }
 
 #[test]
+fn a_literal_in_quotes_is_a_truth_value_beside_a_boolean_column() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client
+        .batch_execute(
+            "create table q(n int, b boolean default 'yes', t text);
+             insert into q values (1, 't', 't'), (2, 'true', 'true'), (3, true, 'on');
+             insert into q(t, b) values ('f', 'off'); insert into q(n) values (5)",
+        )
+        .unwrap();
+    client.execute("insert into q values (6, 'no', $1)", &[&"x"]).unwrap();
+    assert_eq!(one(&mut client, "select count(*) filter (where b) from q"), "4");
+    assert_eq!(one(&mut client, "select group_concat(b) from (select b from q group by b)"), "0,1");
+    assert_eq!(one(&mut client, "select count(*) from q where b = 'false' and t <> 't'"), "2");
+    assert_eq!(one(&mut client, "select count(*) from q where q.b in ('t', 'f')"), "6");
+    let both = "select count(*) from q where (n > 1) and (b = 't')";
+    assert_eq!(one(&mut client, both), "3");
+    assert_eq!(one(&mut client, "select count(*) from q where t in ('t', 'f')"), "2");
+    client.batch_execute("update q set b = 'f', t = 'on' where n = 1").unwrap();
+    assert_eq!(one(&mut client, "select typeof(b) || t from q where n = 1"), "integeron");
+    // Here `b` is a text, whatever the table says.
+    for given in [
+        "with x as (select t as b from q) select count(*) from x where b = 'on'",
+        "with x(b) as (select t from q) select count(*) from x where b = 'on'",
+        "select count(*) from (select t from q) as x(b) where b = 'on'",
+    ] {
+        assert_eq!(one(&mut client, given), "2", "{given}");
+    }
+    for wrong in ["insert into q values (7, 'maybe', 't')", "update q set b = 'x'"] {
+        assert_eq!(code(client.batch_execute(wrong)), SqlState::INVALID_TEXT_REPRESENTATION);
+        assert_eq!(code(client.query(wrong, &[])), SqlState::INVALID_TEXT_REPRESENTATION);
+    }
+}
+
+#[test]
+fn a_cast_returns_a_value_of_its_type_or_an_error() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table c(t text, r float8)").unwrap();
+    client.batch_execute("insert into c values ('41', 1.5)").unwrap();
+    let row = client.query_one("select t::int + 1, r::int, cast(t as bigint) from c", &[]).unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1), row.get::<_, i64>(2)), (42, 2, 41));
+    let row = client.query_one("select t::int, '1'::int, now()::date, 't'::bool from c", &[]);
+    let row = row.unwrap();
+    let names: Vec<&str> = row.columns().iter().map(|column| column.name()).collect();
+    assert_eq!(names, ["t", "int4", "date", "bool"]);
+    assert_eq!(one(&mut client, "select now()::date = date 'today'"), "t");
+    assert_eq!(
+        one(&mut client, "select '2020-02-29 23:00-02'::timestamptz"),
+        "2020-03-01 01:00:00+00"
+    );
+    for (sql, state) in [
+        ("select 'a'::int", SqlState::INVALID_TEXT_REPRESENTATION),
+        ("select 'a'::float8", SqlState::INVALID_TEXT_REPRESENTATION),
+        ("select cast('3000000000' as int)", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+        ("select 'NaN'::float8", SqlState::NUMERIC_VALUE_OUT_OF_RANGE),
+        ("select '2020-13-01'::date", SqlState::DATETIME_FIELD_OVERFLOW),
+        ("select 'soon'::timestamp", SqlState::INVALID_DATETIME_FORMAT),
+    ] {
+        assert_eq!(code(client.batch_execute(sql)), state, "{sql}");
+    }
+}
+
+#[test]
+fn a_list_of_values_can_name_its_columns() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let sql = "select t.b, a from (values (1, 'x'), (2, 'y')) as t(a, b) where a = $1::int";
+    let row = client.query_one(sql, &[&2i32]).unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, i64>(1)), ("y", 2));
+    let joined =
+        "select sum(u.n * t.a) from (values (1), (2)) t(a) join (select 5) as u(n) on true";
+    assert_eq!(one(&mut client, joined), "15");
+}
+
+#[test]
 fn a_failed_transaction_refuses_everything_until_it_ends() {
     let server = TestServer::start();
     let mut client = server.client();

@@ -7,7 +7,9 @@
 
 pub(crate) mod tokens;
 
+mod casts;
 mod characteristics;
+mod forms;
 mod reader;
 mod rewrite;
 pub(crate) mod translate;

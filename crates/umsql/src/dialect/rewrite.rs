@@ -17,28 +17,32 @@ pub(super) fn rewrite(source: &str, tokens: &[Token<'_>]) -> String {
 }
 
 /// An open parenthesis in the output.
-struct Open {
+pub(super) struct Open {
     /// The start of the operand that ends at the matching parenthesis: the start of the function's
     /// name for a call, and otherwise the start of the parenthesis.
-    operand: usize,
+    pub(super) operand: usize,
+    /// Where the parenthesis is.
+    start: usize,
     /// Whether this is the parenthesis of `CAST (`.
     cast: bool,
+    /// Whether a query in a FROM clause begins here.
+    query: bool,
 }
 
-struct Rewriter<'t, 'a> {
-    source: &'a str,
-    tokens: &'t [Token<'a>],
-    at: usize,
-    out: String,
+pub(super) struct Rewriter<'t, 'a> {
+    pub(super) source: &'a str,
+    pub(super) tokens: &'t [Token<'a>],
+    pub(super) at: usize,
+    pub(super) out: String,
     /// The start of the last complete operand in `out`; `None` after an operator.
-    operand: Option<usize>,
-    open: Vec<Open>,
+    pub(super) operand: Option<usize>,
+    pub(super) open: Vec<Open>,
     /// The end of the last copied token. The space after it has not been copied yet.
     copied: usize,
     /// The number of rewriters around this one.
     depth: usize,
     /// The number of bytes that casts have moved so far.
-    moved: usize,
+    pub(super) moved: usize,
 }
 
 /// The deepest nesting of forms that is translated; deeper ones are passed to SQLite as they are,
@@ -46,7 +50,7 @@ struct Rewriter<'t, 'a> {
 const DEPTH_MAX: usize = 16;
 /// Each cast of a cast moves its operand again; after this many moved bytes no further cast is
 /// translated.
-const MOVED_MAX: usize = 16 << 20;
+pub(super) const MOVED_MAX: usize = 16 << 20;
 /// The most tokens of a form that is translated.
 const FORM_MAX: usize = 2000;
 
@@ -77,16 +81,16 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         self.out
     }
 
-    fn peek(&self, ahead: usize) -> Option<Token<'a>> {
+    pub(super) fn peek(&self, ahead: usize) -> Option<Token<'a>> {
         self.tokens.get(self.at + ahead).copied()
     }
 
-    fn next_is(&self, ahead: usize, text: &str) -> bool {
+    pub(super) fn next_is(&self, ahead: usize, text: &str) -> bool {
         self.peek(ahead).is_some_and(|token| token.is(text) || token.sign(text))
     }
 
     /// Skips `count` tokens.
-    fn skip(&mut self, count: usize) {
+    pub(super) fn skip(&mut self, count: usize) {
         self.at += count;
         if let Some(last) = self.tokens.get(self.at - 1) {
             self.copied = last.end();
@@ -95,7 +99,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
 
     /// Writes `text` in place of the next `count` tokens, and returns where it begins in the
     /// output.
-    fn put(&mut self, count: usize, text: &str) -> usize {
+    pub(super) fn put(&mut self, count: usize, text: &str) -> usize {
         self.space();
         let start = self.out.len();
         self.out.push_str(text);
@@ -123,10 +127,17 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 let cast = name_before && self.tokens[self.at - 2].is("cast");
                 let call = name_before && !is_operator_word(&self.tokens[self.at - 2]);
                 let operand = if call { self.operand.unwrap_or(start) } else { start };
-                self.open.push(Open { operand, cast });
+                let query = self.begins_derived_table();
+                self.open.push(Open { operand, start, cast, query });
                 self.operand = None;
             }
-            (TokenKind::Sign, ")") => self.operand = self.open.pop().map(|open| open.operand),
+            (TokenKind::Sign, ")") => {
+                let open = self.open.pop();
+                self.operand = open.as_ref().map(|open| open.operand);
+                if let Some(open) = open.filter(|open| open.query) {
+                    self.name_columns(open.start);
+                }
+            }
             (TokenKind::Sign, ".") => (),
             (TokenKind::Sign, _) => self.operand = None,
             (TokenKind::Word, _) if is_operator_word(token) && !after_dot => self.operand = None,
@@ -143,6 +154,11 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             TokenKind::Escaped | TokenKind::Dollar => {
                 let text = format!("'{}'", token.value().replace('\'', "''"));
                 self.operand = Some(self.put(1, &text));
+                true
+            }
+            TokenKind::Truth => {
+                let truth = types::truth(&token.value()).unwrap_or_default();
+                self.operand = Some(self.put(1, spelled(truth)));
                 true
             }
             _ => false,
@@ -164,7 +180,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    fn operator(&mut self, count: usize, operator: &str) {
+    pub(super) fn operator(&mut self, count: usize, operator: &str) {
         self.put(count, &format!(" {operator} "));
         self.operand = None;
     }
@@ -185,10 +201,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "operator" if self.next_is(1, "(") => return self.spelled_operator(),
             "collate" if self.next_is(1, "pg_catalog") => self.skip(4),
             "ilike" => self.operator(1, "LIKE"),
-            "as" if self.open.last().is_some_and(|open| open.cast) => {
-                let Some((len, oid)) = self.type_name(1) else { return false };
-                self.put(1 + len, &format!("AS {}", storage(oid)));
-            }
+            "as" if self.open.last().is_some_and(|open| open.cast) => return self.cast_target(),
             "current_user" | "session_user" | "current_catalog" | "current_schema"
             | "current_role"
                 if !self.next_is(1, "(") =>
@@ -206,6 +219,13 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             "serial" | "bigserial" | "smallserial" if self.tokens[0].is("create") => {
                 self.put(1, "INTEGER");
+            }
+            "default" if self.is_in_schema() => return self.default_truth(),
+            "bool" | "boolean" | "date" | "timestamp" | "timestamptz"
+                if !self.is_in_schema()
+                    && self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
+            {
+                return self.typed_literal();
             }
             "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
                 if self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
@@ -250,152 +270,15 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// Translates a `::` cast of the operand that just ended.
-    fn cast_suffix(&mut self) -> bool {
-        let (Some(start), Some((len, oid))) = (self.operand, self.type_name(1)) else {
-            return false;
-        };
-        if self.moved > MOVED_MAX {
-            return false;
-        }
-        let type_at = if self.next_is(1, "pg_catalog") { 3 } else { 1 };
-        let regclass = self.next_is(type_at, "regclass");
-        self.skip(1 + len);
-        self.moved += self.out.len() - start;
-        let operand = self.out.split_off(start);
-        let operand = operand.trim_end();
-        let text = match oid {
-            types::BOOL => format!("pg_bool({operand})"),
-            types::DATE => format!("date({operand})"),
-            _ if regclass => format!(
-                "(SELECT c.oid FROM (SELECT {operand} AS ums_x), pg_class c \
-                 WHERE c.relname = ums_x OR c.oid = ums_x)"
-            ),
-            _ => format!("CAST({operand} AS {})", storage(oid)),
-        };
-        self.out.push_str(&text);
-        self.operand = Some(start);
-        true
-    }
-
-    /// Returns the type whose name begins `ahead` tokens from here: how many tokens it takes, and
-    /// its number.
-    fn type_name(&self, ahead: usize) -> Option<(usize, u32)> {
-        let mut len = 0;
-        if self.next_is(ahead, "pg_catalog") && self.next_is(ahead + 1, ".") {
-            len = 2;
-        }
-        let first = self.peek(ahead + len).filter(Token::is_name)?;
-        let mut name = first.text.to_owned();
-        len += 1;
-        let follows: &[&str] = match first.text.to_ascii_lowercase().as_str() {
-            "double" => &["precision"],
-            "character" => &["varying"],
-            _ => &[],
-        };
-        for word in follows {
-            if self.next_is(ahead + len, word) {
-                name = format!("{name} {word}");
-                len += 1;
-            }
-        }
-        if self.next_is(ahead + len, "(") {
-            while !self.next_is(ahead + len, ")") {
-                self.peek(ahead + len)?;
-                len += 1;
-            }
-            len += 1;
-        }
-        if ["with", "without"].iter().any(|word| self.next_is(ahead + len, word))
-            && self.next_is(ahead + len + 1, "time")
-        {
-            let with = self.next_is(ahead + len, "with");
-            name.push_str(if with { " with time zone" } else { "" });
-            len += 3;
-        }
-        if self.next_is(ahead + len, "[") && self.next_is(ahead + len + 1, "]") {
-            len += 2;
-        }
-        Some((len, types::by_name(&name)))
-    }
-
-    /// Replaces a call of `pg_get_indexdef` by a subquery for the definition. It is not an SQL
-    /// function, because the functions that this crate registers have no connection for a query.
-    fn index_definition(&mut self) -> bool {
-        let Some(close) = self.closing(self.at + 1) else { return false };
-        let arguments = &self.tokens[self.at + 2..close];
-        let index = arguments.split(|token| token.sign(",")).next().unwrap_or_default();
-        if index.is_empty() {
-            return false;
-        }
-        let index = self.inner(index);
-        let text = format!("(SELECT ums_definition FROM pg_index x WHERE x.indexrelid = {index})");
-        self.operand = Some(self.put(close + 1 - self.at, &text));
-        true
-    }
-
-    /// Translates `ARRAY(SELECT ..)` to one text in PostgreSQL's form of an array.
-    fn array(&mut self) -> bool {
-        let Some(close) = self.closing(self.at + 1) else { return false };
-        let select = self.inner(&self.tokens[self.at + 2..close]);
-        let list = format!("SELECT NULL AS item WHERE 0 UNION ALL {select}");
-        let text =
-            format!("(SELECT '{{' || coalesce(group_concat(item), '') || '}}' FROM ({list}))");
-        self.operand = Some(self.put(close + 1 - self.at, &text));
-        true
-    }
-
-    /// Names the column of `generate_series(..) AS i` as PostgreSQL does: `i`, or
-    /// `generate_series`.
-    fn series(&mut self) -> bool {
-        let from = self.at > 0
-            && (self.tokens[self.at - 1].is("from")
-                || self.tokens[self.at - 1].is("join")
-                || self.tokens[self.at - 1].sign(","));
-        let Some(close) = self.closing(self.at + 1).filter(|_| from && !self.open_is_call()) else {
-            return false;
-        };
-        let mut after = close + 1;
-        let aliased = self.tokens.get(after).is_some_and(|token| token.is("as"));
-        after += usize::from(aliased);
-        let alias = match self.tokens.get(after) {
-            Some(token) if token.is_name() && (aliased || !is_clause_word(token)) => token,
-            _ => {
-                after = close;
-                &self.tokens[self.at]
-            }
-        };
-        let mut column = alias.text;
-        let list = after + 1;
-        if self.tokens.get(list).is_some_and(|token| token.sign("(")) && after > close {
-            column = self.tokens.get(list + 1).map_or(column, |token| token.text);
-            after = list + 2;
-        }
-        let call = self.inner(&self.tokens[self.at + 1..=close]);
-        let text =
-            format!("(SELECT value AS {column} FROM generate_series{call}) AS {}", alias.text);
-        let count = after + 1 - self.at;
-        self.put(count.min(self.tokens.len() - self.at), &text);
-        self.operand = None;
-        true
-    }
-
-    /// Returns whether the current position is inside the arguments of a function, where a comma
-    /// does not continue a FROM clause.
-    fn open_is_call(&self) -> bool {
-        let Some(open) = self.open.last() else { return false };
-        !self.out[open.operand..].starts_with('(')
-    }
-
     /// Returns the translation of a part of the statement.
-    fn inner(&self, tokens: &'t [Token<'a>]) -> String {
+    pub(super) fn inner(&self, tokens: &'t [Token<'a>]) -> String {
         let depth = self.depth + 1;
         Rewriter { depth, ..Rewriter::new(self.source, tokens) }.run()
     }
 
     /// Returns the index of the parenthesis that closes the one at `open`. Returns None if the form
     /// exceeds the limits.
-    fn closing(&self, open: usize) -> Option<usize> {
+    pub(super) fn closing(&self, open: usize) -> Option<usize> {
         if self.depth >= DEPTH_MAX {
             return None;
         }
@@ -414,22 +297,14 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     }
 }
 
-/// Returns the type name to use in SQLite's cast for PostgreSQL's type `oid`.
-fn storage(oid: u32) -> &'static str {
-    match oid {
-        types::INT2 | types::INT4 | types::OID => "int",
-        types::INT8 => "bigint",
-        types::FLOAT4 | types::FLOAT8 => "real",
-        types::NUMERIC => "numeric",
-        types::BOOL => "boolean",
-        types::BYTEA => "blob",
-        _ => "text",
-    }
+/// Returns SQLite's spelling of a truth value.
+pub(super) fn spelled(truth: bool) -> &'static str {
+    if truth { "TRUE" } else { "FALSE" }
 }
 
 /// Returns whether the token is a word between operands, so that neither a call nor a
 /// cast extends across it.
-fn is_operator_word(token: &Token<'_>) -> bool {
+pub(super) fn is_operator_word(token: &Token<'_>) -> bool {
     const WORDS: [&str; 34] = [
         "select",
         "from",
@@ -469,32 +344,6 @@ fn is_operator_word(token: &Token<'_>) -> bool {
     token.kind == TokenKind::Word && WORDS.iter().any(|word| token.is(word))
 }
 
-fn is_clause_word(token: &Token<'_>) -> bool {
-    const WORDS: [&str; 20] = [
-        "where",
-        "order",
-        "group",
-        "limit",
-        "join",
-        "left",
-        "right",
-        "inner",
-        "cross",
-        "full",
-        "natural",
-        "on",
-        "using",
-        "union",
-        "intersect",
-        "except",
-        "offset",
-        "having",
-        "window",
-        "returning",
-    ];
-    WORDS.iter().any(|word| token.is(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tokens::tokens;
@@ -507,16 +356,30 @@ mod tests {
     #[test]
     fn casts_take_the_whole_operand_before_them() {
         let cases = [
-            ("select $1::int + 1", "select CAST($1 AS int) + 1"),
+            ("select $1::int + 1", "select int4($1) + 1"),
             ("select a.b::text", "select CAST(a.b AS text)"),
-            ("select f(x, (1))::int8", "select CAST(f(x, (1)) AS bigint)"),
-            ("select (a + b)::double precision", "select CAST((a + b) AS real)"),
-            ("select x::int::text", "select CAST(CAST(x AS int) AS text)"),
-            ("select 1 where a in (1)::int", "select 1 where a in CAST((1) AS int)"),
-            ("select '1'::pg_catalog.int4", "select CAST('1' AS int)"),
+            ("select f(x, (1))::int8", "select int8(f(x, (1)))"),
+            ("select (a + b)::double precision", "select float8((a + b))"),
+            ("select x::int::text", "select CAST(int4(x) AS text)"),
+            ("select 1 where a in (1)::int", "select 1 where a in int4((1))"),
+            ("select '1'::pg_catalog.int4", "select int4('1')"),
             ("select 't'::bool", "select pg_bool('t')"),
             ("select $1::varchar(20)[] , 2", "select CAST($1 AS text) , 2"),
-            ("select cast(a as timestamp with time zone)", "select cast(a AS text)"),
+            ("select cast(a as timestamp with time zone)", "select pg_timestamptz(a)"),
+            ("select cast (f(a) as numeric(10, 2)) + 1", "select numeric(f(a), 10, 2) + 1"),
+            ("select cast(cast('1' as int) as text)", "select cast(int4('1') AS text)"),
+            ("select '{1,2}'::int[][]", "select CAST('{1,2}' AS text)"),
+            ("select x::numeric(1,2,3,4,5)", "select x::numeric(1,2,3,4,5)"),
+            ("select true::text", "select 'true'"),
+            ("select date '2020-02-29', bool 't'", "select pg_date('2020-02-29'), pg_bool('t')"),
+            (
+                "create view v as select a::int, b::bool",
+                "create view v as select CAST(a AS int), pg_bool(b)",
+            ),
+            (
+                "create table t(a int check (cast(a as int) > 0))",
+                "create table t(a int check (cast(a AS int) > 0))",
+            ),
             ("select ':: x'", "select ':: x'"),
         ];
         for (from, to) in cases {
@@ -540,7 +403,7 @@ mod tests {
         let cases = [
             (
                 "select i from generate_series(1, $1::int) as i where i > 1",
-                "select i from (SELECT value AS i FROM generate_series(1, CAST($1 AS int))) AS i \
+                "select i from (SELECT value AS i FROM generate_series(1, int4($1))) AS i \
                  where i > 1",
             ),
             (
@@ -556,6 +419,46 @@ mod tests {
                 "insert into t select 1 from generate_series(1,3) returning x",
                 "insert into t select 1 from (SELECT value AS generate_series FROM \
                  generate_series(1,3)) AS generate_series returning x",
+            ),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn a_query_in_a_from_clause_gives_its_columns_their_names() {
+        let cases = [
+            (
+                "select * from (values (1,'(')) as t(a, \"B\") where a = 1",
+                "select * from (WITH ums_t(a, \"B\") AS (values (1,'(')) SELECT * FROM ums_t) AS t \
+                 where a = 1",
+            ),
+            (
+                "select * from a join (select 1, (2)) t (x,y) on true",
+                "select * from a join (WITH ums_t(x,y) AS (select 1, (2)) SELECT * FROM ums_t) \
+                 AS t on true",
+            ),
+            ("select * from (values (1)) t", "select * from (values (1)) t"),
+            ("select 1 from (select 1) where (a)", "select 1 from (select 1) where (a)"),
+            (
+                "select 1 from t where a in (select 1) and (b)",
+                "select 1 from t where a in (select 1) and (b)",
+            ),
+            ("select * from (values (1)) as t(a", "select * from (values (1)) as t(a"),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn a_default_in_quotes_of_a_boolean_column_is_a_truth_value() {
+        let cases = [
+            ("create table t(a boolean default 't')", "create table t(a boolean DEFAULT TRUE)"),
+            (
+                "create table t(a bool not null default 'no', b text default 't')",
+                "create table t(a bool not null DEFAULT FALSE, b text default 't')",
             ),
         ];
         for (from, to) in cases {

@@ -1,6 +1,8 @@
 //! The tokens of a SQL text: where each begins and ends, and of which kind it is. Space and
 //! comments are not tokens.
 
+use std::ops::Range;
+
 use crate::error::{Result, SqlError};
 use crate::wire::message::utf8;
 use crate::wire::types::nul;
@@ -13,6 +15,8 @@ pub(crate) enum TokenKind {
     Quoted,
     /// `'text'`, with its quotes doubled.
     Text,
+    /// `'text'` that means a truth value, because of the column beside it (`plan/literals.rs`).
+    Truth,
     /// `E'text'`, with backslashes.
     Escaped,
     /// `$tag$text$tag$`.
@@ -61,7 +65,9 @@ impl Token<'_> {
     /// Returns the value of a string literal. For any other token, returns its text.
     pub(crate) fn value(&self) -> String {
         match self.kind {
-            TokenKind::Text => self.text[1..self.text.len() - 1].replace("''", "'"),
+            TokenKind::Text | TokenKind::Truth => {
+                self.text[1..self.text.len() - 1].replace("''", "'")
+            }
             // What cannot be read was refused when the text was cut into tokens.
             TokenKind::Escaped => unescape(self.text).unwrap_or_default(),
             TokenKind::Dollar => {
@@ -270,9 +276,9 @@ fn number(bytes: &[u8]) -> usize {
     len
 }
 
-/// Cuts the tokens into statements at the semicolons. The body of a trigger contains semicolons, so
-/// CREATE TRIGGER ends only after `; END`, which is SQLite's rule.
-pub(crate) fn statements<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
+/// Cuts the tokens into statements at the semicolons, and returns where each is. The body of a
+/// trigger contains semicolons, so CREATE TRIGGER ends only after `; END`, which is SQLite's rule.
+pub(crate) fn statements(tokens: &[Token<'_>]) -> Vec<Range<usize>> {
     let mut list = Vec::new();
     let mut start = 0;
     for (index, token) in tokens.iter().enumerate() {
@@ -285,13 +291,13 @@ pub(crate) fn statements<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]
             && statement[statement.len() - 2].sign(";");
         if !creates_trigger(statement) || ended {
             if !statement.is_empty() {
-                list.push(statement);
+                list.push(start..index);
             }
             start = index + 1;
         }
     }
     if start < tokens.len() {
-        list.push(&tokens[start..]);
+        list.push(start..tokens.len());
     }
     list
 }

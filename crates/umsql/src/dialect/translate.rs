@@ -292,8 +292,8 @@ mod tests {
     fn an_unchanged_statement_is_known_to_be_verbatim() {
         let source = "select 1;  select nope";
         let list = tokens(source).unwrap();
-        let second = super::super::tokens::statements(&list)[1];
-        assert_eq!(sql(second, source).unwrap().verbatim_at, Some(11));
+        let second = super::super::tokens::statements(&list)[1].clone();
+        assert_eq!(sql(&list[second], source).unwrap().verbatim_at, Some(11));
         assert_eq!(
             sql(&tokens("select 1::int").unwrap(), "select 1::int").unwrap().verbatim_at,
             None

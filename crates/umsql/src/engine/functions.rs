@@ -7,7 +7,7 @@
 //! the stack.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rusqlite::functions::Context;
 use rusqlite::types::{Value, ValueRef};
@@ -29,6 +29,7 @@ const SLEEP_MAX: f64 = 86_400.0;
 pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     sleeps(connection, probe)?;
     session(connection)?;
+    super::casts::register(connection)?;
     catalog(connection)
 }
 
@@ -169,10 +170,7 @@ fn failure(config: &mut Config, error: SqlError) -> Error {
 
 /// Returns the current time, with its zone.
 fn now() -> String {
-    const FROM_1970_TO_2000: i64 = 946_684_800_000_000;
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let micros = since.as_micros() as i64 - FROM_1970_TO_2000;
-    format!("{}+00", datetime::format(micros))
+    format!("{}+00", datetime::format(datetime::now()))
 }
 
 /// Registers the functions that psql's queries of the catalogue views call.

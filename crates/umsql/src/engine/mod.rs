@@ -8,6 +8,7 @@
 //! The wire protocol and transaction blocks are not here; they belong to the session.
 
 mod allowed;
+mod casts;
 mod catalog;
 mod clients;
 mod files;

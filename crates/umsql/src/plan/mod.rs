@@ -5,12 +5,17 @@
 //! order: the client's declaration, a cast, the declaration of a column beside the parameter, rules
 //! for operators and functions, and last (for columns) the first value.
 //!
+//! A literal in quotes has the type that a parameter in its place would have. `literals` uses that
+//! where it matters: a boolean is a number in SQLite.
+//!
 //! Plans are not executed here.
 
+mod literals;
 mod names;
 mod parameters;
 mod prepared;
 mod results;
 
+pub(crate) use literals::{has_literals, read_literals};
 pub(crate) use prepared::{Plan, sample, settle};
 pub(crate) use results::columns;

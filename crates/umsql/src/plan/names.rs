@@ -1,6 +1,9 @@
 //! Looks up the names in a statement's tokens: the columns of the tables that the statement
 //! mentions, their declared types, and names of types.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use rusqlite::Connection;
 
 use crate::dialect::tokens::{Token, TokenKind};
@@ -54,11 +57,41 @@ const CATALOG_FLAGS: [&str; 26] = [
     "datistemplate",
 ];
 
+/// Returns the names that the statement gives to columns: `AS b`, `(..) b`, `AS t(a, b)` and
+/// `WITH t(a, b) AS (..)`. Some of them are names of tables.
+fn given<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t Token<'a>> {
+    let in_list = |token: &Token<'_>| token.is_name() || token.sign(",");
+    let mut given = false;
+    tokens.iter().enumerate().skip(1).filter_map(move |(index, token)| {
+        let before = &tokens[index - 1];
+        if token.sign("(") {
+            let first = index.checked_sub(2).map(|first| &tokens[first]);
+            let names = first.is_some_and(|first| {
+                first.sign(")") || ["as", "with", "recursive"].iter().any(|word| first.is(word))
+            });
+            // `) AND (b = 1)` is no list of names.
+            let end = || tokens[index + 1..].iter().find(|token| !in_list(token));
+            given = before.is_name() && names && end().is_some_and(|token| token.sign(")"));
+        } else if !in_list(token) {
+            given = false;
+        }
+        (token.is_name() && (given || before.is("as") || before.sign(")"))).then_some(token)
+    })
+}
+
 /// The tables that a statement mentions, among whose columns names are looked up.
 pub(super) struct Names<'a> {
     db: &'a Connection,
     tables: Vec<String>,
+    /// If only a certain type counts: the names that were looked up, in lower case. Those that the
+    /// statement itself gives to columns are in it from the beginning, without a type.
+    certain: Option<RefCell<HashMap<String, Option<u32>>>>,
 }
+
+/// The most names, and the most tables, that are looked up for a certain type. What is beyond has
+/// none, so that the work of a long statement is bounded.
+const CERTAIN_NAMES_MAX: usize = 4096;
+const CERTAIN_TABLES_MAX: usize = 64;
 
 impl<'a> Names<'a> {
     pub(super) fn new(db: &'a Connection, tokens: &[Token<'_>]) -> Names<'a> {
@@ -77,14 +110,42 @@ impl<'a> Names<'a> {
                 tables.push(name);
             }
         }
-        Names { db, tables }
+        Names { db, tables, certain: None }
+    }
+
+    /// Returns names whose columns have a type only if all tables that the statement mentions
+    /// agree, and if the statement gives the name to nothing else.
+    pub(super) fn certain(db: &'a Connection, tokens: &[Token<'_>]) -> Names<'a> {
+        let given = given(tokens).map(|token| (token.name().to_ascii_lowercase(), None));
+        let certain = Some(RefCell::new(given.collect()));
+        Names { certain, ..Names::new(db, tokens) }
+    }
+
+    fn certain_column(&self, name: &str, known: &mut HashMap<String, Option<u32>>) -> Option<u32> {
+        let key = name.to_ascii_lowercase();
+        if let Some(found) = known.get(&key) {
+            return *found;
+        }
+        if known.len() >= CERTAIN_NAMES_MAX || self.tables.len() > CERTAIN_TABLES_MAX {
+            return None;
+        }
+        let mut types = self.tables.iter().filter_map(|table| self.declared(table, name));
+        let first = types.next();
+        let found = first.filter(|first| types.all(|oid| oid == *first));
+        known.insert(key, found);
+        found
+    }
+
+    fn declared(&self, table: &str, column: &str) -> Option<u32> {
+        let found = self.db.column_metadata(None, table, column).ok()?;
+        Some(types::by_name(found.0?.to_str().ok()?))
     }
 
     pub(super) fn column(&self, name: &str) -> Option<u32> {
-        let found = self.tables.iter().find_map(|table| {
-            let found = self.db.column_metadata(None, table.as_str(), name).ok()?;
-            Some(types::by_name(found.0?.to_str().ok()?))
-        });
+        if let Some(known) = &self.certain {
+            return self.certain_column(name, &mut known.borrow_mut());
+        }
+        let found = self.tables.iter().find_map(|table| self.declared(table, name));
         found.or_else(|| CATALOG_FLAGS.contains(&name).then_some(types::BOOL))
     }
 

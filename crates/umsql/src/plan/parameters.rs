@@ -25,29 +25,46 @@ pub(super) fn parameter_types(
     found[..declared.len()].copy_from_slice(declared);
     found.iter_mut().filter(|oid| **oid == types::UNKNOWN).for_each(|oid| *oid = types::TEXT);
     if found.contains(&0) {
-        let inserted = inserted_columns(tokens, names);
-        // The parenthesis that opened the current list, if the list has only literals and
-        // parameters so far.
-        let mut list = None;
-        for (index, token) in tokens.iter().enumerate() {
-            if token.sign("(") {
-                list = Some(index);
-            } else if !(token.sign(",")
-                || matches!(token.kind, TokenKind::Number | TokenKind::Param))
+        implied(tokens, names, TokenKind::Param, |index, implied| {
+            if let Some(number) = number(&tokens[index])
+                && found[number - 1] == 0
             {
-                list = None;
+                found[number - 1] = implied().unwrap_or(0);
             }
-            let Some(number) = number(token) else { continue };
-            if found[number - 1] == 0 {
-                let here = inserted.binary_search_by_key(&index, |(at, _)| *at);
-                let here = here.ok().map(|at| inserted[at].1);
-                found[number - 1] =
-                    here.or_else(|| beside(tokens, index, list, names)).unwrap_or(0);
-            }
-        }
+        });
     }
     found.iter_mut().filter(|oid| **oid == 0).for_each(|oid| *oid = types::TEXT);
     Ok(found.into())
+}
+
+/// Calls `each` for every token of this kind, with its index and a function that returns the type
+/// which its position implies.
+pub(super) fn implied(
+    tokens: &[Token<'_>],
+    names: &Names<'_>,
+    kind: TokenKind,
+    mut each: impl FnMut(usize, &dyn Fn() -> Option<u32>),
+) {
+    let inserted = inserted_columns(tokens, names, kind);
+    // The parenthesis that opened the current list, if the list has only literals and parameters so
+    // far.
+    let mut list = None;
+    for (index, token) in tokens.iter().enumerate() {
+        if token.sign("(") {
+            list = Some(index);
+        } else if !(token.sign(",")
+            || matches!(token.kind, TokenKind::Number | TokenKind::Param | TokenKind::Text))
+        {
+            list = None;
+        }
+        if token.kind == kind {
+            each(index, &|| {
+                let here = inserted.binary_search_by_key(&index, |(at, _)| *at);
+                let here = here.ok().map(|at| inserted[at].1);
+                here.or_else(|| beside(tokens, index, list, names))
+            });
+        }
+    }
 }
 
 /// Returns the type that a parameter's neighbours imply. `list` is the parenthesis that opens its
@@ -101,9 +118,9 @@ fn is_operator(token: &Token<'_>) -> bool {
     SIGNS.iter().any(|sign| token.sign(sign)) || token.is("like") || token.is("ilike")
 }
 
-/// Returns, for `INSERT INTO t (a, b) VALUES ($1, $2), ..`, the parameters that are a whole value,
-/// each with the type of its column.
-fn inserted_columns(tokens: &[Token<'_>], names: &Names<'_>) -> Vec<(usize, u32)> {
+/// Returns, for `INSERT INTO t (a, b) VALUES ($1, $2), ..`, the tokens of this kind that are a
+/// whole value, each with the type of its column.
+fn inserted_columns(tokens: &[Token<'_>], names: &Names<'_>, kind: TokenKind) -> Vec<(usize, u32)> {
     let mut found = Vec::new();
     let into = tokens.iter().position(|token| token.is("into"));
     let values = tokens.iter().position(|token| token.is("values"));
@@ -113,18 +130,23 @@ fn inserted_columns(tokens: &[Token<'_>], names: &Names<'_>) -> Vec<(usize, u32)
     }
     let Some(open) = tokens[into..values].iter().position(|token| token.sign("(")) else {
         return match tokens[into + 1..values].iter().rfind(|token| token.is_name()) {
-            Some(table) => place(tokens, values, &names.columns_of(&table.name())),
+            Some(table) => place(tokens, values, &names.columns_of(&table.name()), kind),
             None => found,
         };
     };
     let listed = tokens[into + open..values].iter().filter(|token| token.is_name());
     let columns: Vec<u32> =
         listed.map(|t| names.column(&t.name()).unwrap_or(types::TEXT)).collect();
-    found.extend(place(tokens, values, &columns));
+    found.extend(place(tokens, values, &columns, kind));
     found
 }
 
-fn place(tokens: &[Token<'_>], values: usize, columns: &[u32]) -> Vec<(usize, u32)> {
+fn place(
+    tokens: &[Token<'_>],
+    values: usize,
+    columns: &[u32],
+    kind: TokenKind,
+) -> Vec<(usize, u32)> {
     let (mut depth, mut column) = (0usize, 0);
     let mut found = Vec::new();
     for (index, token) in tokens.iter().enumerate().skip(values) {
@@ -135,7 +157,7 @@ fn place(tokens: &[Token<'_>], values: usize, columns: &[u32]) -> Vec<(usize, u3
             }
             ")" => depth = depth.saturating_sub(1),
             "," if depth == 1 => column += 1,
-            _ if depth == 1 && token.kind == TokenKind::Param => {
+            _ if depth == 1 && token.kind == kind => {
                 let alone = |side: Option<&Token<'_>>| side.is_some_and(|t| "(,)".contains(t.text));
                 if alone(tokens.get(index - 1)) && alone(tokens.get(index + 1)) {
                     found.extend(columns.get(column).map(|oid| (index, *oid)));

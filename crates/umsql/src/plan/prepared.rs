@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use super::literals::{has_literals, read_literals};
 use super::names::Names;
 use super::parameters::parameter_types;
 use crate::dialect::tokens::{statements, tokens};
@@ -30,9 +31,9 @@ impl Plan {
     /// Makes the plan for `text`. `declared` has the types that the client declared, and zero for
     /// each type that it did not declare.
     pub(crate) fn new(text: &str, declared: &[u32], db: &Connection) -> Result<Plan> {
-        let list = tokens(text)?;
+        let mut list = tokens(text)?;
         let all = statements(&list);
-        let [tokens] = all[..] else {
+        let [range] = &all[..] else {
             if all.is_empty() {
                 return Ok(Plan {
                     statement: None,
@@ -45,6 +46,10 @@ impl Plan {
                 "cannot insert multiple commands into a prepared statement",
             ));
         };
+        let tokens = &mut list[range.clone()];
+        if has_literals(tokens) {
+            read_literals(tokens, db)?;
+        }
         let statement = statement::recognise(tokens, text)?;
         let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
         let (described, size) = (OnceLock::new(), text.len());

@@ -58,8 +58,13 @@ fn rename(name: &mut String, item: &[Token<'_>]) {
             Some([inner, r#as]) if inner.is_name() && r#as.is("as") => inner.name(),
             _ => item.iter().rev().nth(1).map_or_else(String::new, |token| token.text.to_owned()),
         },
-        [function, open, ..] if function.kind == TokenKind::Word && open.sign("(") => {
-            function.text.to_ascii_lowercase()
+        [function, open, inner @ ..] if function.kind == TokenKind::Word && open.sign("(") => {
+            let function = function.text.to_ascii_lowercase();
+            match (cast_name(&function), inner) {
+                (Some(_), [column, close]) if is_column(column) && close.sign(")") => column.name(),
+                (Some(name), _) => name.to_owned(),
+                (None, _) => function,
+            }
         }
         [.., dot, last] if dot.sign(".") => last.name(),
         _ => "?column?".to_owned(),
@@ -216,6 +221,19 @@ fn operand(tokens: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Optio
     }
 }
 
+fn is_column(token: &Token<'_>) -> bool {
+    token.is_name() && !["true", "false", "null"].iter().any(|word| token.is(word))
+}
+
+/// Returns how PostgreSQL names the column of a cast, if this function of the server is one.
+fn cast_name(function: &str) -> Option<&str> {
+    match function {
+        "int2" | "int4" | "int8" | "float4" | "float8" | "numeric" | "bytea" => Some(function),
+        "pg_bool" | "pg_date" | "pg_timestamp" | "pg_timestamptz" => Some(&function[3..]),
+        _ => None,
+    }
+}
+
 fn call(function: &str, first: impl Fn() -> Option<u32>) -> Option<u32> {
     match function {
         "count" | "row_number" | "rank" | "dense_rank" | "ntile" | "random" | "changes" => {
@@ -233,6 +251,16 @@ fn call(function: &str, first: impl Fn() -> Option<u32>) -> Option<u32> {
         "now" | "clock_timestamp" | "statement_timestamp" | "transaction_timestamp" => {
             Some(types::TIMESTAMPTZ)
         }
+        "int2" => Some(types::INT2),
+        "int4" => Some(types::INT4),
+        "int8" => Some(types::INT8),
+        "float4" => Some(types::FLOAT4),
+        "float8" => Some(types::FLOAT8),
+        "numeric" => Some(types::NUMERIC),
+        "bytea" => Some(types::BYTEA),
+        "pg_date" => Some(types::DATE),
+        "pg_timestamp" => Some(types::TIMESTAMP),
+        "pg_timestamptz" => Some(types::TIMESTAMPTZ),
         "pg_bool" | "pg_is_in_recovery" | "pg_table_is_visible" => Some(types::BOOL),
         "pg_sleep" | "pg_advisory_unlock_all" => Some(types::VOID),
         "max" | "min" | "coalesce" | "ifnull" | "nullif" | "abs" | "lag" | "lead" => first(),

@@ -1,6 +1,8 @@
 //! Converts points in time between their text in SQLite and their binary form on the wire, which is
 //! the number of microseconds since 2000-01-01 00:00 UTC.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 pub(crate) const DAY: i64 = 86_400_000_000;
 const EPOCH_DAYS: i64 = 10_957; // from 1970 to 2000
 
@@ -22,6 +24,9 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
         return None;
     }
     let days = days_from_civil(year, month, day) - EPOCH_DAYS;
+    if civil_from_days(days + EPOCH_DAYS) != (year, month, day) {
+        return None;
+    }
     Some(days * DAY + time_of_day(time)?)
 }
 
@@ -55,6 +60,13 @@ fn zone(text: &str) -> Option<i64> {
     let (hours, minutes) = text[1..].split_once(':').unwrap_or((&text[1..], "0"));
     let minutes = hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?;
     (minutes < 24 * 60).then_some(sign * minutes * 60_000_000)
+}
+
+/// Returns the present time.
+pub(crate) fn now() -> i64 {
+    const FROM_1970_TO_2000: i64 = 946_684_800_000_000;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_micros() as i64).saturating_sub(FROM_1970_TO_2000)
 }
 
 /// Formats a point in time. The text has a fraction only if the fraction is not zero.
@@ -107,7 +119,9 @@ mod tests {
         assert_eq!(parse("1999-12-31T23:59:59Z"), Some(-1_000_000));
         assert_eq!(parse("2000-01-01 02:00:00+02"), Some(0));
         assert_eq!(parse("2000-01-01 00:00:00-05:30"), Some(19_800_000_000));
-        for wrong in ["", "x", "2000-13-01", "2000-01-01 25:00", "2000-01-01 1", "9-é-1 é"] {
+        for wrong in
+            ["", "x", "2000-13-01", "2001-02-29", "2000-01-01 25:00", "2000-01-01 1", "9-é-1 é"]
+        {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

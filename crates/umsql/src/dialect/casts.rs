@@ -1,0 +1,198 @@
+//! Casts, and literals whose type is written beside them.
+//!
+//! ```text
+//!   x::int, CAST(x AS int)  ──▶  int4(x)             in a statement
+//!                           ──▶  CAST(x AS int)      in the schema
+//!   date '2020-02-29'       ──▶  pg_date('2020-02-29')
+//! ```
+//!
+//! SQLite's own CAST never fails: `'a'` is 0 as a number. So a statement calls a function of this
+//! server (`engine/casts.rs`), which refuses what is no value of the type. The schema keeps
+//! SQLite's CAST, because another program that opens the file has no such functions.
+
+use super::rewrite::{MOVED_MAX, Rewriter, spelled};
+use super::tokens::{Token, TokenKind};
+use crate::wire::types;
+
+/// The most tokens in the parentheses after a type's name.
+const MODIFIER_MAX: usize = 8;
+
+/// The name of a type in the tokens.
+struct TypeName {
+    /// How many tokens it takes.
+    len: usize,
+    oid: u32,
+    /// The precision and scale of a numeric, as further arguments of a call.
+    arguments: String,
+}
+
+impl Rewriter<'_, '_> {
+    /// Returns whether the statement's text becomes a part of the schema.
+    pub(super) fn is_in_schema(&self) -> bool {
+        self.tokens[0].is("create") || self.tokens[0].is("alter")
+    }
+
+    /// Translates a `::` cast of the operand that just ended.
+    pub(super) fn cast_suffix(&mut self) -> bool {
+        let (Some(start), Some(target)) = (self.operand, self.type_name(1)) else {
+            return false;
+        };
+        if self.moved > MOVED_MAX {
+            return false;
+        }
+        let type_at = if self.next_is(1, "pg_catalog") { 3 } else { 1 };
+        let regclass = self.next_is(type_at, "regclass");
+        self.skip(1 + target.len);
+        self.moved += self.out.len() - start;
+        let operand = self.out.split_off(start);
+        let operand = operand.trim_end();
+        let truth = operand.eq_ignore_ascii_case("true") || operand.eq_ignore_ascii_case("false");
+        let text = if regclass {
+            format!(
+                "(SELECT c.oid FROM (SELECT {operand} AS ums_x), pg_class c \
+                 WHERE c.relname = ums_x OR c.oid = ums_x)"
+            )
+        } else if truth && target.oid == types::TEXT {
+            format!("'{}'", operand.to_ascii_lowercase())
+        } else if let Some(function) = self.conversion(target.oid) {
+            format!("{function}({operand}{})", target.arguments)
+        } else {
+            format!("CAST({operand} AS {})", storage(target.oid))
+        };
+        self.out.push_str(&text);
+        self.operand = Some(start);
+        true
+    }
+
+    /// Translates the end of `CAST(x AS type)`, from AS on.
+    pub(super) fn cast_target(&mut self) -> bool {
+        let (Some(start), Some(target)) =
+            (self.open.last().map(|open| open.operand), self.type_name(1))
+        else {
+            return false;
+        };
+        let function = self.conversion(target.oid).filter(|_| self.moved <= MOVED_MAX);
+        let word = self.out[start..].find('(').map(|len| start..start + len);
+        let (Some(function), Some(word)) = (function, word) else {
+            self.put(1 + target.len, &format!("AS {}", storage(target.oid)));
+            return true;
+        };
+        self.moved += self.out.len() - start;
+        self.out.replace_range(word, function);
+        self.skip(1 + target.len);
+        self.out.push_str(&target.arguments);
+        self.operand = None;
+        true
+    }
+
+    /// Translates a literal after the name of its type.
+    pub(super) fn typed_literal(&mut self) -> bool {
+        let (Some(target), Some(literal)) = (self.type_name(0), self.peek(1)) else { return false };
+        let Some(function) = self.conversion(target.oid) else { return false };
+        self.operand = Some(self.put(2, &format!("{function}({})", literal.text)));
+        true
+    }
+
+    /// Translates the default of a boolean column, if it is a literal in quotes.
+    pub(super) fn default_truth(&mut self) -> bool {
+        let literal = self.peek(1).filter(|token| token.kind == TokenKind::Text);
+        let Some(truth) = literal.and_then(|token| types::truth(&token.value())) else {
+            return false;
+        };
+        let before = self.tokens[..self.at].iter().rev().take(8);
+        let mut column = before.take_while(|token| !token.sign(",") && !token.sign("("));
+        if !column.any(|token| token.is("bool") || token.is("boolean")) {
+            return false;
+        }
+        self.put(2, &format!("DEFAULT {}", spelled(truth)));
+        true
+    }
+
+    /// Returns the function of this server that converts to the type `oid`, if this statement calls
+    /// one.
+    fn conversion(&self, oid: u32) -> Option<&'static str> {
+        let schema = self.is_in_schema();
+        Some(match oid {
+            types::BOOL => "pg_bool",
+            types::DATE if schema => "date",
+            _ if schema => return None,
+            types::DATE => "pg_date",
+            types::INT2 => "int2",
+            types::INT4 => "int4",
+            types::INT8 => "int8",
+            types::FLOAT4 => "float4",
+            types::FLOAT8 => "float8",
+            types::NUMERIC => "numeric",
+            types::BYTEA => "bytea",
+            types::TIMESTAMP => "pg_timestamp",
+            types::TIMESTAMPTZ => "pg_timestamptz",
+            _ => return None,
+        })
+    }
+
+    /// Returns the type whose name begins `ahead` tokens from here.
+    fn type_name(&self, ahead: usize) -> Option<TypeName> {
+        let mut len = 0;
+        if self.next_is(ahead, "pg_catalog") && self.next_is(ahead + 1, ".") {
+            len = 2;
+        }
+        let first = self.peek(ahead + len).filter(Token::is_name)?;
+        let mut name = first.text.to_owned();
+        let mut arguments = String::new();
+        len += 1;
+        let follows: &[&str] = match first.text.to_ascii_lowercase().as_str() {
+            "double" => &["precision"],
+            "character" => &["varying"],
+            _ => &[],
+        };
+        for word in follows {
+            if self.next_is(ahead + len, word) {
+                name = format!("{name} {word}");
+                len += 1;
+            }
+        }
+        if self.next_is(ahead + len, "(") {
+            let end = ahead + len + MODIFIER_MAX;
+            while !self.next_is(ahead + len, ")") {
+                if ahead + len == end {
+                    return None;
+                }
+                let token = self.peek(ahead + len)?;
+                if token.kind == TokenKind::Number {
+                    arguments = format!("{arguments}, {}", token.text);
+                }
+                len += 1;
+            }
+            len += 1;
+        }
+        if ["with", "without"].iter().any(|word| self.next_is(ahead + len, word))
+            && self.next_is(ahead + len + 1, "time")
+        {
+            let with = self.next_is(ahead + len, "with");
+            name.push_str(if with { " with time zone" } else { "" });
+            len += 3;
+        }
+        let mut oid = types::by_name(&name);
+        while self.next_is(ahead + len, "[") && self.next_is(ahead + len + 1, "]") {
+            len += 2;
+            oid = types::TEXT;
+        }
+        if oid != types::NUMERIC {
+            arguments.clear();
+        }
+        Some(TypeName { len, oid, arguments })
+    }
+}
+
+/// Returns the type name to use in SQLite's cast for PostgreSQL's type `oid`.
+fn storage(oid: u32) -> &'static str {
+    match oid {
+        types::INT2 | types::INT4 | types::OID => "int",
+        types::INT8 => "bigint",
+        types::FLOAT4 | types::FLOAT8 => "real",
+        types::NUMERIC => "numeric",
+        types::BOOL => "boolean",
+        types::BYTEA => "blob",
+        _ => "text",
+    }
+}

@@ -1,0 +1,140 @@
+//! The forms of a query that are replaced as a whole: functions that become subqueries, and the
+//! names of columns that follow a query in a FROM clause.
+//!
+//! ```text
+//!   (VALUES (1, 2)) AS t(a, b)
+//!     ──▶ (WITH ums_t(a, b) AS (VALUES (1, 2)) SELECT * FROM ums_t) AS t
+//! ```
+//!
+//! Casts are in `casts`.
+
+use super::rewrite::{MOVED_MAX, Rewriter, is_operator_word};
+use super::tokens::Token;
+
+impl<'t, 'a> Rewriter<'t, 'a> {
+    /// Returns whether the parenthesis that was just copied begins a query in a FROM clause.
+    pub(super) fn begins_derived_table(&self) -> bool {
+        let before = self.at.checked_sub(2).map(|before| &self.tokens[before]);
+        before.is_some_and(|token| {
+            token.sign(",") || ["from", "join", "lateral"].iter().any(|word| token.is(word))
+        }) && ["values", "select", "with"].iter().any(|word| self.next_is(0, word))
+    }
+
+    /// Names the columns of the query that has just ended, and whose parenthesis is at `start` of
+    /// the output, if a list of names follows its alias.
+    pub(super) fn name_columns(&mut self, start: usize) {
+        let is_as = usize::from(self.next_is(0, "as"));
+        let alias = self.peek(is_as).filter(Token::is_name);
+        let alias = alias.filter(|name| is_as > 0 || !is_operator_word(name));
+        let Some(alias) = alias.filter(|name| is_as > 0 || !is_clause_word(name)) else { return };
+        let Some(open) = self.peek(is_as + 1).filter(|token| token.sign("(")) else { return };
+        let mut close = is_as + 3;
+        while self.next_is(close, ",") {
+            close += 2;
+        }
+        let Some(end) = self.peek(close).filter(|token| token.sign(")")) else { return };
+        if self.moved > MOVED_MAX {
+            return;
+        }
+        let names = &self.source[open.at..end.end()];
+        self.moved += self.out.len() - start;
+        self.out.insert_str(start + 1, &format!("WITH ums_t{names} AS ("));
+        self.out.push_str(" SELECT * FROM ums_t)");
+        self.put(close + 1, &format!("AS {}", alias.text));
+        self.operand = None;
+    }
+
+    /// Replaces a call of `pg_get_indexdef` by a subquery for the definition. It is not an SQL
+    /// function, because the functions that this crate registers have no connection for a query.
+    pub(super) fn index_definition(&mut self) -> bool {
+        let Some(close) = self.closing(self.at + 1) else { return false };
+        let arguments = &self.tokens[self.at + 2..close];
+        let index = arguments.split(|token| token.sign(",")).next().unwrap_or_default();
+        if index.is_empty() {
+            return false;
+        }
+        let index = self.inner(index);
+        let text = format!("(SELECT ums_definition FROM pg_index x WHERE x.indexrelid = {index})");
+        self.operand = Some(self.put(close + 1 - self.at, &text));
+        true
+    }
+
+    /// Translates `ARRAY(SELECT ..)` to one text in PostgreSQL's form of an array.
+    pub(super) fn array(&mut self) -> bool {
+        let Some(close) = self.closing(self.at + 1) else { return false };
+        let select = self.inner(&self.tokens[self.at + 2..close]);
+        let list = format!("SELECT NULL AS item WHERE 0 UNION ALL {select}");
+        let text =
+            format!("(SELECT '{{' || coalesce(group_concat(item), '') || '}}' FROM ({list}))");
+        self.operand = Some(self.put(close + 1 - self.at, &text));
+        true
+    }
+
+    /// Names the column of `generate_series(..) AS i` as PostgreSQL does: `i`, or
+    /// `generate_series`.
+    pub(super) fn series(&mut self) -> bool {
+        let from = self.at > 0
+            && (self.tokens[self.at - 1].is("from")
+                || self.tokens[self.at - 1].is("join")
+                || self.tokens[self.at - 1].sign(","));
+        let Some(close) = self.closing(self.at + 1).filter(|_| from && !self.open_is_call()) else {
+            return false;
+        };
+        let mut after = close + 1;
+        let aliased = self.tokens.get(after).is_some_and(|token| token.is("as"));
+        after += usize::from(aliased);
+        let alias = match self.tokens.get(after) {
+            Some(token) if token.is_name() && (aliased || !is_clause_word(token)) => token,
+            _ => {
+                after = close;
+                &self.tokens[self.at]
+            }
+        };
+        let mut column = alias.text;
+        let list = after + 1;
+        if self.tokens.get(list).is_some_and(|token| token.sign("(")) && after > close {
+            column = self.tokens.get(list + 1).map_or(column, |token| token.text);
+            after = list + 2;
+        }
+        let call = self.inner(&self.tokens[self.at + 1..=close]);
+        let text =
+            format!("(SELECT value AS {column} FROM generate_series{call}) AS {}", alias.text);
+        let count = after + 1 - self.at;
+        self.put(count.min(self.tokens.len() - self.at), &text);
+        self.operand = None;
+        true
+    }
+
+    /// Returns whether the current position is inside the arguments of a function, where a comma
+    /// does not continue a FROM clause.
+    fn open_is_call(&self) -> bool {
+        let Some(open) = self.open.last() else { return false };
+        !self.out[open.operand..].starts_with('(')
+    }
+}
+
+fn is_clause_word(token: &Token<'_>) -> bool {
+    const WORDS: [&str; 20] = [
+        "where",
+        "order",
+        "group",
+        "limit",
+        "join",
+        "left",
+        "right",
+        "inner",
+        "cross",
+        "full",
+        "natural",
+        "on",
+        "using",
+        "union",
+        "intersect",
+        "except",
+        "offset",
+        "having",
+        "window",
+        "returning",
+    ];
+    WORDS.iter().any(|word| token.is(word))
+}
