@@ -330,7 +330,7 @@ fn whatever_happens_to_a_guard_its_worker_and_its_scheduler_go_on() {
 }
 
 /// Types with a destructor that only the library itself can have.
-const INTERNAL: [&str; 5] = ["Chores", "Inside", "Promise", "ShortGuard", "UringDriver"];
+const INTERNAL: [&str; 6] = ["Biased", "Chores", "Inside", "Promise", "ShortGuard", "UringDriver"];
 
 #[test]
 fn every_public_type_with_a_destructor_is_in_the_list() {
