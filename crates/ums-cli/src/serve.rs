@@ -38,7 +38,7 @@ const WATCHING: &str = "Watching the server";
 /// 127.0.0.1:5433.
 #[derive(clap::Args)]
 pub struct ServeArgs {
-    /// The port to listen on, or address and port: 5440, localhost:5440, [::1]:5440. Any but a
+    /// The port to listen on, or address and port: 5440, localhost:5440, 0.0.0.0:5440. Any but a
     /// loopback address needs --allow-remote. Port 0: a free one, which the server prints.
     #[arg(long, help_heading = LISTENING, value_name = "[ADDR:]PORT",
           default_value = "127.0.0.1:5433", value_parser = listening::address)]
