@@ -108,8 +108,8 @@ def at_the_start(folder):
 def while_it_runs(folder):
     path = f"{folder}/run.db"
     with Server(path, *OPTIONS) as server:
-        os.chmod(path, 0o666)
         conn = connect(server)
+        os.chmod(path, 0o666)
         conn.query("create table t(x int)")
         said = refusal(path)
         check("a second server", "55006", code(said))

@@ -225,7 +225,7 @@ impl ServeArgs {
         let folder = self.db.as_deref().and_then(|db| whole(db).parent().map(Path::to_owned));
         match folder.filter(|folder| !folder.is_dir()) {
             Some(folder) => Err(format!(
-                "there is no folder {}: create it, or name another file with --db",
+                "there is no folder {}: create it, or name another file with --db (58P01)",
                 folder.display()
             )
             .into()),
