@@ -6,26 +6,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
-use postgres::{Client, NoTls, SimpleQueryMessage};
+use postgres::{Client, NoTls};
 
 mod common;
-use common::TestServer;
-
-/// Returns the rows of a simple query, as text.
-fn rows(client: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
-    let messages = client.simple_query(sql).unwrap();
-    let row = |message| match message {
-        SimpleQueryMessage::Row(row) => {
-            Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
-        }
-        _ => None,
-    };
-    messages.into_iter().filter_map(row).collect()
-}
-
-fn one(client: &mut Client, sql: &str) -> String {
-    rows(client, sql).remove(0).remove(0).unwrap_or_else(|| "NULL".into())
-}
+use common::{TestServer, one, rows};
 
 fn code<T>(result: Result<T, postgres::Error>) -> SqlState {
     match result {

@@ -1,19 +1,9 @@
 //! The settings of a session: each is obeyed, or refused with its reason.
 
-use postgres::{Client, NoTls, SimpleQueryMessage};
+use postgres::{Client, NoTls};
 
 mod common;
-use common::TestServer;
-
-/// Returns the first value of the first row.
-fn one(client: &mut Client, sql: &str) -> String {
-    let messages = client.simple_query(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
-    let value = |message: &SimpleQueryMessage| match message {
-        SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
-        _ => None,
-    };
-    messages.iter().find_map(value).unwrap_or_else(|| "no row".into())
-}
+use common::{TestServer, one, run};
 
 /// Returns the SQLSTATE with which the statements fail, with a `?` if there is a hint; "" if they
 /// do not fail.
@@ -21,10 +11,6 @@ fn code(client: &mut Client, sql: &str) -> String {
     let Err(error) = client.batch_execute(sql) else { return String::new() };
     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
     format!("{}{}", error.code().code(), if error.hint().is_some() { "?" } else { "" })
-}
-
-fn run(client: &mut Client, sql: &str) {
-    client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
 #[test]

@@ -3,20 +3,10 @@
 //! A client that must not wait has a short `lock_timeout`: a wait for the write gate then ends with
 //! 55P03.
 
-use postgres::{Client, NoTls, SimpleQueryMessage};
+use postgres::{Client, NoTls};
 
 mod common;
-use common::TestServer;
-
-/// Returns the first value of the first row.
-fn one(client: &mut Client, sql: &str) -> String {
-    let messages = client.simple_query(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
-    let value = |message: &SimpleQueryMessage| match message {
-        SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
-        _ => None,
-    };
-    messages.iter().find_map(value).unwrap_or_else(|| "no row".into())
-}
+use common::{TestServer, one, run};
 
 /// Returns the SQLSTATE with which the statements fail; "" if they do not.
 fn code(client: &mut Client, sql: &str) -> String {
@@ -24,10 +14,6 @@ fn code(client: &mut Client, sql: &str) -> String {
         Ok(()) => String::new(),
         Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),
     }
-}
-
-fn run(client: &mut Client, sql: &str) {
-    client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
 /// Returns a server with a table of one row, and two of its clients.

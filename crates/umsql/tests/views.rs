@@ -5,23 +5,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use postgres::{Client, SimpleQueryMessage};
+use postgres::Client;
 use ums::Node;
 use ums::monitor::{Condition, Options, Report};
 
 mod common;
-use common::TestServer;
-
-fn rows(client: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
-    let messages = client.simple_query(sql).unwrap();
-    let row = |message| match message {
-        SimpleQueryMessage::Row(row) => {
-            Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
-        }
-        _ => None,
-    };
-    messages.into_iter().filter_map(row).collect()
-}
+use common::{TestServer, rows};
 
 fn number(client: &mut Client, sql: &str) -> i64 {
     rows(client, sql)[0][0].as_deref().unwrap().parse().unwrap()

@@ -7,10 +7,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use postgres::{Client, SimpleQueryMessage};
 use ums::Node;
 use ums::serve::ServeOptions;
 use umsql::listen::{self, Patience};
 use umsql::{Server, Settings};
+
+/// Runs statements that do not fail.
+pub fn run(client: &mut Client, sql: &str) {
+    client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
+/// Returns the rows of simple queries, as text.
+pub fn rows(client: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
+    let messages = client.simple_query(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
+        }
+        _ => None,
+    };
+    messages.into_iter().filter_map(row).collect()
+}
+
+/// Returns the first value of the first row, as text.
+pub fn one(client: &mut Client, sql: &str) -> String {
+    rows(client, sql).remove(0).remove(0).unwrap_or_else(|| "NULL".into())
+}
 
 pub struct TestServer {
     pub address: SocketAddr,
