@@ -51,13 +51,16 @@ class Server:
         return self.process.pid
 
     def until_it_listens(self):
+        """Waits until it accepts connections, and has printed where it listens, which it does later."""
         for _ in range(300):
             assert self.process.poll() is None, f"the server ended before it listened:\n{self.said()}"
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-                return
+                if f"listening on 127.0.0.1:{self.port}" in self.said():
+                    return
             except OSError:
-                time.sleep(0.1)
+                pass
+            time.sleep(0.1)
         raise AssertionError(f"the server does not listen:\n{self.said()}")
 
     def said(self):
