@@ -3,9 +3,9 @@
 //!
 //! A test depends on time if its own code contains one of the words in `TIMED`. Such a test may
 //! pass on a quiet computer and fail on a busy one, although the library is right. This command
-//! runs each of them `TIMES` times (200 if no number is given), several at once, beside one
-//! computing thread for each processor. With a word, it runs only those whose name or program
-//! contains it. It prints the end of what a failed run has printed.
+//! runs each of them `TIMES` times (200 if no number is given), several at once (but see `ALONE`),
+//! beside one computing thread for each processor. With a word, it runs only those whose name or
+//! program contains it. It prints the end of what a failed run has printed.
 //!
 //! A run of more than five minutes counts as failed. It does not run tests of simulated worlds,
 //! where time passes as the world says, and tests whose functions for time are elsewhere.
@@ -26,6 +26,12 @@ const SECONDS: &str = "300";
 /// How many tests run at once on each processor. Most of them wait most of the time.
 const AT_ONCE: usize = 4;
 const TIMES: usize = 200;
+/// Tests in which a worker must get a good part of a processor, or else the monitor does not accuse
+/// it. They run at the end, one at a time, beside the computing threads.
+const ALONE: [&str; 2] = [
+    "a_worker_that_computes_is_found_once_and_by_name_b31_b33_b34",
+    "a_worker_that_works_in_the_kernel_is_told_apart_b34",
+];
 
 /// One test of one program.
 struct Timed {
@@ -42,11 +48,12 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     let times = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(TIMES);
     let word = args.iter().find(|arg| arg.parse::<usize>().is_err()).unwrap_or(&"");
     let tests = timed_tests(root, word)?;
+    let is_alone = |test: &Timed| ALONE.contains(&test.name.as_str());
+    let (alone, tests): (Vec<_>, Vec<_>) = tests.into_iter().partition(is_alone);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let (total, next) = (tests.len() * times, AtomicUsize::new(0));
     let failed = Mutex::new(BTreeMap::<String, usize>::new());
     let is_over = AtomicBool::new(false);
-    println!("{} tests depend on time; each runs {times} times", tests.len());
+    println!("{} tests depend on time; each runs {times} times", tests.len() + alone.len());
     std::thread::scope(|scope| {
         // Also if a runner panics.
         let _end = SetWhenDropped(&is_over);
@@ -57,13 +64,16 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
                 }
             });
         }
-        let runners: Vec<_> = (0..AT_ONCE * processors)
-            .map(|_| scope.spawn(|| run_some(&tests, total, &next, &failed)))
-            .collect();
-        for runner in runners {
-            runner.join().expect("a runner does not panic");
+        for (tests, at_once) in [(&tests, AT_ONCE * processors), (&alone, 1)] {
+            let (total, next) = (tests.len() * times, AtomicUsize::new(0));
+            std::thread::scope(|scope| {
+                for _ in 0..at_once {
+                    scope.spawn(|| run_some(tests, total, &next, &failed));
+                }
+            });
         }
     });
+    let total = (tests.len() + alone.len()) * times;
     let failed = failed.into_inner().expect("no runner has panicked");
     println!("{total} runs, {} failed", failed.values().sum::<usize>());
     let sentence = |(name, count): (&String, &usize)| format!("{name} failed {count} times");

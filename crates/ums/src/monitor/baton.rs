@@ -16,7 +16,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::figures::{Figures, ProcessUse, ThreadUse};
 use super::options::Options;
 use super::report::{Condition, Report};
 use super::slow::{Beat, Slow, ns};
@@ -56,8 +55,9 @@ impl MonitoredNode {
         if !(again || too_long) || has_nothing_to_do(s) {
             return None;
         }
-        let (used, process) = Figures::read(thread).since(slow.before.as_ref()?);
-        let diagnosis = diagnose(s, &used, &process, age >= ns(options.stall));
+        let (used, process, stood_still) = slow.used(thread)?;
+        let known = Diagnosis::of(&used, &process, stood_still);
+        let diagnosis = diagnose(s, known, age >= ns(options.stall));
         // If the worker gets no processor, its request is not cancelled.
         let cancels = too_long && !diagnosis.exonerates();
         if lasted < ns(patience(diagnosis, options)) || !(again || cancels) {
@@ -185,13 +185,8 @@ fn must_be_reported(slow: &Slow, age: u64, now: u64, options: &Options) -> bool 
     }
 }
 
-fn diagnose(
-    s: &Scheduler,
-    used: &ThreadUse,
-    process: &ProcessUse,
-    has_had_its_time: bool,
-) -> Diagnosis {
-    match Diagnosis::of(used, process) {
+fn diagnose(s: &Scheduler, known: Diagnosis, has_had_its_time: bool) -> Diagnosis {
+    match known {
         known @ (Diagnosis::Starved(_) | Diagnosis::Crowded) => known,
         _ if !has_had_its_time => Diagnosis::Starved(Thief::Standstill),
         Diagnosis::Blocked if s.stuck_on_short_lock.load(Ordering::Relaxed) => {

@@ -69,8 +69,13 @@ impl Diagnosis {
         matches!(self, Diagnosis::Starved(_) | Diagnosis::Disk)
     }
 
-    /// Diagnoses a thread that should have yielded, from what it and the process used.
-    pub(super) fn of(thread: &ThreadUse, process: &ProcessUse) -> Diagnosis {
+    /// Diagnoses a thread that should have yielded, from what it and the process used, and from the
+    /// time in which the monitor itself got no processor.
+    pub(super) fn of(
+        thread: &ThreadUse,
+        process: &ProcessUse,
+        stood_still: std::time::Duration,
+    ) -> Diagnosis {
         let span = process.interval.as_nanos().max(1);
         let percent = |part: std::time::Duration| part.as_nanos() * 100 / span;
         if percent(thread.user.saturating_add(thread.kernel)) >= 40 {
@@ -82,7 +87,14 @@ impl Diagnosis {
         if percent(thread.ready) >= 50 || (stolen && !sleeps) {
             return Diagnosis::without_processor(thread, process);
         }
-        if sleeps { Diagnosis::Blocked } else { Diagnosis::Unclear }
+        if sleeps {
+            return Diagnosis::Blocked;
+        }
+        // While a process is stopped, its threads are neither ready nor asleep.
+        match percent(thread.ready.saturating_add(stood_still)) {
+            50.. => Diagnosis::Starved(Thief::Standstill),
+            _ => Diagnosis::Unclear,
+        }
     }
 
     fn without_processor(thread: &ThreadUse, process: &ProcessUse) -> Diagnosis {
@@ -158,6 +170,7 @@ mod tests {
         stolen: u64,
         throttled: u64,
         allowed: u32,
+        stood_still: u64,
     }
 
     const QUIET: Case = Case {
@@ -169,6 +182,7 @@ mod tests {
         stolen: 0,
         throttled: 0,
         allowed: 2,
+        stood_still: 0,
     };
 
     /// Diagnoses figures of one second, on a computer with two processors.
@@ -189,7 +203,7 @@ mod tests {
             throttled: ms(case.throttled),
             ..ProcessUse::default()
         };
-        Diagnosis::of(&thread, &process)
+        Diagnosis::of(&thread, &process, ms(case.stood_still))
     }
 
     #[test]
@@ -215,6 +229,12 @@ mod tests {
                 Diagnosis::Starved(Thief::Hypervisor),
             ),
             (Case { state: 'R', user: 200, ready: 200, ..QUIET }, Diagnosis::Unclear),
+            (
+                Case { user: 20, ready: 250, stood_still: 700, ..QUIET },
+                Diagnosis::Starved(Thief::Standstill),
+            ),
+            (Case { state: 'S', stood_still: 700, ..QUIET }, Diagnosis::Blocked),
+            (Case { user: 450, stood_still: 500, ..QUIET }, Diagnosis::Computes),
         ];
         for (case, expected) in &cases {
             assert_eq!(of(case), *expected);

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::figures::Figures;
+use super::figures::{Figures, ProcessUse, ThreadUse};
 use super::profile::Profile;
 
 /// A look of the monitor.
@@ -33,7 +33,8 @@ pub(super) struct Slow {
     pub since: u64,
     /// The total time by which the monitor was late since the mark changed.
     pub stood_still: u64,
-    pub before: Option<Figures>,
+    /// The figures to compare with, and the value of `stood_still` when they were read.
+    before: Option<(Figures, u64)>,
     pub reports: u32,
     /// Whether one of the reports had the condition `NonYielding`.
     pub reported_as_long: bool,
@@ -68,9 +69,17 @@ impl Slow {
     pub fn is_measured(&mut self, age: u64, limit: Duration, thread: u32) -> bool {
         let measured = self.before.is_some();
         if !measured && u128::from(age) * 2 >= limit.as_nanos() {
-            self.before = Some(Figures::read(thread));
+            self.before = Some((Figures::read(thread), self.stood_still));
         }
         measured
+    }
+
+    /// Returns what the thread and the process have used since the earlier figures were read, and for
+    /// how long the monitor was late meanwhile.
+    pub fn used(&self, thread: u32) -> Option<(ThreadUse, ProcessUse, Duration)> {
+        let (before, stood_still) = self.before.as_ref()?;
+        let (used, process) = Figures::read(thread).since(before);
+        Some((used, process, Duration::from_nanos(self.stood_still - stood_still)))
     }
 
     /// Adds the time since the last look to the profile.

@@ -21,7 +21,6 @@ use super::counts::ReportCounts;
 use super::deadlock::{Deadlocks, LastRequest};
 use super::deliver::deliver;
 use super::diagnose::Diagnosis;
-use super::figures::Figures;
 use super::limit::ReportLimit;
 use super::options::Options;
 use super::report::{Condition, Report};
@@ -306,7 +305,7 @@ impl MonitoredNode {
         if !slow.is_measured(age, limit, 0) || age < ns(limit) || now < slow.next {
             return None;
         }
-        let (_, process) = Figures::read(0).since(slow.before.as_ref()?);
+        let (_, process, _) = slow.used(0)?;
         slow.reported(now, options.repeat);
         let common = common_wait(std::iter::once(s));
         let failed = not_created > suspicions.not_created.1;
