@@ -280,6 +280,25 @@ fn classic_a_user_never_changes_its_scheduler_u24() {
     );
 }
 
+#[test]
+fn a_user_whose_scheduler_is_offline_gets_another_and_returns_u24() {
+    for placement in [Placement::Classic, Placement::AlwaysPreferred] {
+        both_kinds_with(
+            |b| b.placement(placement),
+            |node, _, n| {
+                let user = node.user();
+                let home = user.scheduler();
+                let place = || user.enqueue(ums::worker::scheduler_id).unwrap().join().unwrap();
+                // The last scheduler cannot be taken offline.
+                assert_eq!(node.set_online(home, false), n > 1);
+                assert_eq!(place() == Some(home), n == 1, "{placement:?}");
+                node.set_online(home, true);
+                assert_eq!((place(), user.scheduler()), (Some(home), home), "{placement:?}");
+            },
+        );
+    }
+}
+
 /// Two users of one scheduler, both with work to do. Returns the schedulers on which they ran, and
 /// whether both ran at the same time.
 fn two_hot_users(

@@ -74,8 +74,8 @@ impl Slow {
         measured
     }
 
-    /// Returns what the thread and the process have used since the earlier figures were read, and for
-    /// how long the monitor was late meanwhile.
+    /// Returns what the thread and the process have used since the earlier figures were read, and
+    /// for how long the monitor was late meanwhile.
     pub fn used(&self, thread: u32) -> Option<(ThreadUse, ProcessUse, Duration)> {
         let (before, stood_still) = self.before.as_ref()?;
         let (used, process) = Figures::read(thread).since(before);

@@ -100,11 +100,6 @@ pub static UMS_DEBUG: Descriptor = Descriptor {
     end: 0,
 };
 
-/// Makes the linker keep the symbol in a program that has schedulers.
-pub(crate) fn be_found() {
-    std::hint::black_box(&raw const UMS_DEBUG);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

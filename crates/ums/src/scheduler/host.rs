@@ -38,7 +38,6 @@ pub(crate) fn start(
     options: SchedulerOptions,
     peers: Arc<Peers>,
 ) -> std::io::Result<(Arc<Scheduler>, ThreadHandle)> {
-    crate::scheduler::debugger::be_found();
     let (tell, told) = Promise::new();
     let name = format!("ums-{}", options.name);
     let thread = threads::spawn(std::thread::Builder::new(), name, move || {

@@ -238,6 +238,18 @@ mod tests {
     }
 
     #[test]
+    fn a_poll_that_loses_its_processor_is_the_last_until_an_idle_period_is_short_b57() {
+        let now = 1 << 50;
+        let mut spin = Spin { governor: rich(), ..Spin::new() };
+        spin.governor.learn(0, true);
+        assert!(spin.span(now, 0, |_| now) > 0);
+        spin.give_up();
+        assert_eq!(spin.span(now, 0, |_| now), 0);
+        spin.governor.learn(0, true);
+        assert!(spin.span(now, 0, |_| now) > 0);
+    }
+
+    #[test]
     fn looks_and_sleeps_of_one_idle_period_count_as_one_b57() {
         let mut spin = Spin::new();
         let long = 1 << 34; // Seconds, whatever a tick is.

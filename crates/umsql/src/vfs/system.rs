@@ -144,6 +144,26 @@ mod tests {
         assert_eq!(disk.bytes(), 0);
     }
 
+    /// The call that makes it empty would cost more than it saves.
+    #[test]
+    fn a_small_temporary_file_is_closed_as_it_is() {
+        let disk = LossyDisk::default();
+        let file = open_file(lossy(&disk), None, ffi::SQLITE_OPEN_CREATE, None).unwrap();
+        assert_eq!(file.write(&[1; 4096], 4096), ffi::SQLITE_OK);
+        drop(file);
+        assert_eq!(disk.bytes(), 8192);
+    }
+
+    #[test]
+    fn the_time_is_counted_from_noon_on_the_first_julian_day() {
+        let unix = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+        // The first second of 1970 was in the middle of the Julian day 2,440,587.
+        let epoch = (2 * 2_440_587 + 1) * 43_200_000;
+        let before = unix();
+        let now = now_ms() - epoch;
+        assert!((before..=unix()).contains(&now), "{now}, {before}");
+    }
+
     #[test]
     fn a_pause_in_a_cancelled_request_lets_other_workers_run() {
         let node = ums::Node::builder().schedulers(1).build().unwrap();
