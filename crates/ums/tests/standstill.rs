@@ -34,6 +34,18 @@ fn run_and_stop(test: &str, kind: WorkerKind, span: Duration) {
     assert!(lines.any(|line| line.contains("as expected")), "{kind:?}: see above");
 }
 
+/// Calls `f` with each kind of worker, all at the same time. Most of the time the processes are
+/// stopped.
+fn each_kind(f: impl Fn(WorkerKind) + Sync) {
+    let _turn = turn();
+    std::thread::scope(|scope| {
+        for kind in kinds() {
+            let f = &f;
+            scope.spawn(move || f(kind));
+        }
+    });
+}
+
 fn stop_for(child: &Child, span: Duration) {
     let id = Pid::from_child(child);
     // If the child has ended, its number is still valid, because its exit status has not been
@@ -47,8 +59,7 @@ fn stop_for(child: &Child, span: Duration) {
 fn a_worker_of_a_process_that_was_stopped_is_not_accused_b34() {
     let me = "a_worker_of_a_process_that_was_stopped_is_not_accused_b34";
     let Some(errand) = child_errand() else {
-        let _turn = turn();
-        return kinds().into_iter().for_each(|kind| run_and_stop(me, kind, ms(600)));
+        return each_kind(|kind| run_and_stop(me, kind, ms(600)));
     };
     let told = Told::default();
     // The worker yields after 60 ms of its own processor time, and the process is stopped in the
@@ -78,8 +89,7 @@ fn a_worker_of_a_process_that_was_stopped_is_not_accused_b34() {
 fn that_the_process_stood_still_is_reported_as_no_workers_fault_b34() {
     let me = "that_the_process_stood_still_is_reported_as_no_workers_fault_b34";
     let Some(errand) = child_errand() else {
-        let _turn = turn();
-        return kinds().into_iter().for_each(|kind| run_and_stop(me, kind, ms(1500)));
+        return each_kind(|kind| run_and_stop(me, kind, ms(1500)));
     };
     let told = Told::default();
     // The monitor looks every 50 ms. While the process runs, no stall lasts long enough to be

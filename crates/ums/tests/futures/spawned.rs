@@ -12,7 +12,9 @@ use ums::lock::Lock;
 use ums::task::JoinError;
 use ums::{Node, WaitError};
 
-use super::common::{both_kinds, both_kinds_with, each_end, eventually, ms, on, start};
+use super::common::{
+    both_kinds, both_kinds_with, each_end, eventually, kinds, ms, on, one_kind, start,
+};
 use super::{Shared, Told, again, fill, filled};
 
 fn spawned<T: Send + 'static>(
@@ -259,9 +261,9 @@ fn no_wake_of_a_spawned_future_is_lost() {
 /// A poll is part of a task that was accepted: it waits for a worker as long as it takes.
 #[test]
 fn a_poll_outlives_the_queue_timeout() {
-    both_kinds_with(
-        |b| b.schedulers(1).max_workers(1).queue_timeout(ms(2000)),
-        |node, _, _| {
+    let one = |b: ums::Builder| b.schedulers(1).max_workers(1).queue_timeout(ms(2000));
+    for kind in kinds() {
+        one_kind(kind, one, |node| {
             let slot = Shared::default();
             let task = spawned(node, 0, filled(slot.clone()));
             eventually("it is pending", || slot.lock().waker.is_some());
@@ -279,8 +281,8 @@ fn a_poll_outlives_the_queue_timeout() {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             assert_eq!(runtime.block_on(task).unwrap(), 3);
             holder.join().unwrap();
-        },
-    );
+        });
+    }
 }
 
 /// The destructors of a future and of an output panic where no panic may pass.
