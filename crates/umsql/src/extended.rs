@@ -130,7 +130,7 @@ impl Session {
             lease.pinned |= sql.pins;
             if let Err(error) = lease.prepare_cached(text) {
                 let mut error = SqlError::from(error);
-                error.offset = error.offset.and_then(|offset| Some(sql.verbatim_at? + offset));
+                error.offset = error.offset.and_then(|offset| sql.place(offset));
                 return Err(error);
             }
         }
@@ -312,9 +312,9 @@ impl Session {
         if prepared.column_count() == 0 {
             return Ok(Some(None));
         }
-        let known = plan::columns(&prepared, text, &plan.types, lease);
+        let known = plan::columns(&prepared, (sql, text), &plan.types, lease);
         let mut values = Vec::new();
-        if known.iter().any(|(_, oid)| oid.is_none()) {
+        if known.iter().any(|column| column.oid.is_none()) {
             if row_comes {
                 return Ok(None);
             }

@@ -342,7 +342,7 @@ fn statement(bytes: &mut Unstructured<'_>) -> Result<String> {
         _ => (*bytes.choose(&[
             "select * from missing",
             "insert into t values (1)",
-            "select b from t order by id limit 2 offset 1",
+            "select b from t order by id nulls first limit 2 offset 1",
             "create index t_a on t (a)",
             "drop index t_a",
         ])?)
@@ -353,7 +353,7 @@ fn statement(bytes: &mut Unstructured<'_>) -> Result<String> {
 fn query(bytes: &mut Unstructured<'_>, table: &str, form: i32) -> Result<String> {
     Ok(match form {
         8 => format!(
-            "select id, {}, {} from {table} where {} order by id",
+            "select id, {}, {} from {table} where {} order by id nulls first",
             int(bytes, 3)?,
             string(bytes, 2)?,
             condition(bytes, 2)?
@@ -364,11 +364,11 @@ fn query(bytes: &mut Unstructured<'_>, table: &str, form: i32) -> Result<String>
             condition(bytes, 2)?
         ),
         10 => format!(
-            "select a, count(*) from {table} group by a having count(*) > {} order by a",
+            "select a, count(*) from {table} group by a having count(*) > {} order by a nulls first",
             number(bytes)?
         ),
         _ => format!(
-            "select x.id, y.b from t x left join s y on x.a = y.{} order by x.id, y.id",
+            "select x.id, y.b from t x left join s y on x.a = y.{} order by x.id nulls first, y.id nulls first",
             bytes.choose(&["id", "a"])?
         ),
     })

@@ -268,7 +268,7 @@ impl Session {
                 rest: Vec::new(),
             };
             lease.lend(&mut self.config);
-            let outcome = run.rows(&mut prepared, text, lease, &call);
+            let outcome = run.rows(&mut prepared, (sql, text), lease, &call);
             lease.lend(&mut self.config);
             let (sent, rest) = (run.sent, run.rest);
             self.after_settings()?;
@@ -303,7 +303,7 @@ fn writes(pragma: &str, tx: Tx) -> bool {
 fn locate(failure: Failure, sql: &Sql) -> Failure {
     match failure {
         Failure::Sql(mut error) => {
-            error.offset = error.offset.and_then(|offset| Some(sql.verbatim_at? + offset));
+            error.offset = error.offset.and_then(|offset| sql.place(offset));
             Failure::Sql(error)
         }
         gone => gone,
@@ -370,7 +370,7 @@ impl Run<'_> {
     fn rows(
         &mut self,
         prepared: &mut Prepared<'_>,
-        text: &str,
+        (sql, text): (&Sql, &str),
         db: &Lease,
         call: &Call<'_>,
     ) -> std::result::Result<(), Failure> {
@@ -381,7 +381,7 @@ impl Run<'_> {
             Some(_) if count > 0 => {
                 return Err(SqlError::unsupported("cached plan must not change result type").into());
             }
-            _ => Some(plan::columns(prepared, text, call.types, db)),
+            _ => Some(plan::columns(prepared, (sql, text), call.types, db)),
         };
         let mut rows = prepared.raw_query();
         let mut next = rows.next()?;

@@ -10,12 +10,15 @@ pub(crate) mod tokens;
 mod casts;
 mod characteristics;
 mod forms;
+mod order;
 mod reader;
 mod rewrite;
+mod titles;
 pub(crate) mod translate;
 
 pub(crate) mod statement;
 
 pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, TableLock};
 pub(crate) use statement::{Copy, Statement};
+pub(crate) use titles::entitle;
 pub(crate) use translate::Sql;

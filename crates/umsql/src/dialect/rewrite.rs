@@ -41,6 +41,8 @@ pub(super) struct Rewriter<'t, 'a> {
     copied: usize,
     /// The number of rewriters around this one.
     depth: usize,
+    /// For each ORDER BY whose list is not complete, the number of parentheses around it.
+    pub(super) orders: Vec<usize>,
     /// The number of bytes that casts have moved so far.
     pub(super) moved: usize,
 }
@@ -68,15 +70,20 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             open: Vec::new(),
             copied,
             depth: 0,
+            orders: Vec::new(),
             moved: 0,
         }
     }
 
     fn run(mut self) -> String {
         while let Some(token) = self.peek(0) {
+            self.order(&token);
             if !self.special(&token) {
                 self.copy(&token);
             }
+        }
+        if self.orders.last().is_some_and(|order| *order == self.open.len()) {
+            self.place_nulls();
         }
         self.out
     }
@@ -208,6 +215,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             {
                 self.operand = Some(self.put(1, &format!("{lower}()")));
             }
+            "limit" | "offset" | "fetch" => return self.limit(token),
             "generate_series" if self.next_is(1, "(") => return self.series(),
             "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
             "pg_get_indexdef" if self.next_is(1, "(") => return self.index_definition(),

@@ -6,9 +6,12 @@
 //! This file does not parse. A form that is not listed here is passed to SQLite as it is, and the
 //! client gets SQLite's syntax error.
 
+use std::ops::Range;
+
 use super::characteristics::{self, LockPatience};
 use super::reader::{Reader, near};
 use super::rewrite::rewrite;
+use super::titles::{Title, titles};
 use super::tokens::{Token, TokenKind};
 use crate::error::{Result, SqlError};
 
@@ -20,8 +23,10 @@ pub(crate) struct Sql {
     pub(crate) texts: Vec<String>,
     /// The command tag, without the row count.
     pub(crate) tag: &'static str,
-    /// The byte offset of the text in the client's query, if the translation has changed nothing.
-    pub(crate) verbatim_at: Option<usize>,
+    /// The part of the client's query with which the first text begins.
+    pub(crate) verbatim: Range<usize>,
+    /// The names of the columns, as far as they are not those of tables' columns.
+    pub(crate) titles: Box<[Title]>,
     /// Whether the statement changes the schema.
     pub(crate) alters: bool,
     /// Whether the statement changes its connection, so that other sessions cannot use the
@@ -35,6 +40,14 @@ pub(crate) struct Sql {
     pub(crate) locks: Option<LockPatience>,
 }
 
+impl Sql {
+    /// Returns the place in the client's query of this place in the first text.
+    pub(crate) fn place(&self, offset: usize) -> Option<usize> {
+        let place = self.verbatim.start + offset;
+        self.verbatim.contains(&place).then_some(place)
+    }
+}
+
 /// Translates one statement of the query `source`.
 pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
     if let Some(sql) = whole_statement(Reader::new(tokens))? {
@@ -42,13 +55,15 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
     }
     let (tokens, locks) = trim(tokens)?;
     let text = rewrite(source, tokens);
-    let verbatim_at = source[tokens[0].at..].starts_with(&text).then_some(tokens[0].at);
+    let begin = tokens[0].at;
+    let same = source[begin..].bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
     let first = tokens[0].text.to_ascii_lowercase();
     let second = tokens.get(1).map(|token| token.text.to_ascii_lowercase()).unwrap_or_default();
     let temporary = matches!(second.as_str(), "temp" | "temporary");
     Ok(Sql {
         tag: tag(&first, &second, tokens),
-        verbatim_at,
+        verbatim: begin..begin + same,
+        titles: titles(tokens),
         alters: matches!(
             first.as_str(),
             "create" | "drop" | "alter" | "reindex" | "vacuum" | "pragma"
@@ -126,7 +141,8 @@ fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
     let ddl = |texts: Vec<String>, tag| Sql {
         texts,
         tag,
-        verbatim_at: None,
+        verbatim: 0..0,
+        titles: Box::default(),
         alters: true,
         pins: false,
         alone: false,
@@ -289,14 +305,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unchanged_statement_is_known_to_be_verbatim() {
+    fn it_is_known_how_much_of_a_statement_is_unchanged() {
         let source = "select 1;  select nope";
         let list = tokens(source).unwrap();
         let second = super::super::tokens::statements(&list)[1].clone();
-        assert_eq!(sql(&list[second], source).unwrap().verbatim_at, Some(11));
-        assert_eq!(
-            sql(&tokens("select 1::int").unwrap(), "select 1::int").unwrap().verbatim_at,
-            None
-        );
+        assert_eq!(sql(&list[second], source).unwrap().verbatim, 11..22);
+        let changed = "select 1::int";
+        assert_eq!(sql(&tokens(changed).unwrap(), changed).unwrap().verbatim, 0..7);
     }
 }

@@ -9,6 +9,7 @@ use rusqlite::types::Value;
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
 use super::parameters::parameter_types;
+use super::results::Known;
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Statement, statement};
 use crate::error::{Result, SqlError};
@@ -70,13 +71,14 @@ pub(crate) fn sample(oid: u32) -> Value {
 /// Gives every column a type and a format. `value` returns the type of a column's value in the
 /// first row, if there is one.
 pub(crate) fn settle(
-    columns: Vec<(String, Option<u32>)>,
+    columns: Vec<Known>,
     formats: &[u16],
     mut value: impl FnMut(usize) -> Option<u32>,
 ) -> Vec<Column> {
-    let typed = columns.into_iter().enumerate().map(|(index, (name, oid))| Column {
-        name,
-        oid: oid.or_else(|| value(index)).unwrap_or(types::TEXT),
+    let typed = columns.into_iter().enumerate().map(|(index, known)| Column {
+        name: known.name,
+        oid: known.oid.or_else(|| value(index)).unwrap_or(types::TEXT),
+        modifier: known.modifier,
         format: crate::wire::message::format_of(formats, index),
     });
     typed.collect()

@@ -7,68 +7,53 @@ use rusqlite::{Connection, Statement as Prepared};
 
 use super::names::{Names, number, type_at};
 use crate::dialect::tokens::{Token, TokenKind, tokens};
+use crate::dialect::{Sql, entitle};
 use crate::wire::types;
+
+/// What is known of a column without a value.
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) oid: Option<u32>,
+    pub(crate) modifier: i32,
+}
+
+impl Known {
+    fn of(column: &rusqlite::Column<'_>) -> Known {
+        let declared = column.decl_type();
+        Known {
+            name: column.name().to_owned(),
+            oid: declared.map(types::by_name),
+            modifier: declared.map_or(-1, types::modifier),
+        }
+    }
+}
 
 /// Returns the columns of a prepared statement: their names, and their types where those are known
 /// without a value.
 pub(crate) fn columns(
     prepared: &Prepared<'_>,
-    text: &str,
+    (sql, text): (&Sql, &str),
     parameters: &[u32],
     db: &Connection,
-) -> Vec<(String, Option<u32>)> {
-    let mut columns: Vec<(String, Option<u32>)> = prepared
-        .columns()
-        .map(|column| (column.name().to_owned(), column.decl_type().map(types::by_name)))
-        .collect();
-    if columns.iter().any(|(_, oid)| oid.is_none())
+) -> Vec<Known> {
+    let mut columns: Vec<_> = prepared.columns().map(|column| Known::of(&column)).collect();
+    if columns.iter().any(|column| column.oid.is_none())
         && let Ok(tokens) = tokens(text)
     {
         let names = Names::new(db, &tokens);
         let items = result_items(&tokens);
         let known = items.len() == columns.len();
         for (index, column) in columns.iter_mut().enumerate() {
-            if column.1.is_none() {
-                column.1 = match items.get(index).filter(|_| known) {
+            if column.oid.is_none() {
+                column.oid = match items.get(index).filter(|_| known) {
                     Some(item) => expression(without_alias(item), parameters, &names),
-                    None => names.column(&column.0),
+                    None => names.column(&column.name),
                 };
             }
-            // SQLite names a column after its text; PostgreSQL names it after the function.
-            if let Some(item) = items.get(index).filter(|_| known) {
-                rename(&mut column.0, item);
-            }
         }
     }
+    entitle(&sql.titles, columns.iter_mut().map(|column| &mut column.name).collect());
     columns
-}
-
-fn rename(name: &mut String, item: &[Token<'_>]) {
-    if item.iter().map(|token| token.text.len()).sum::<usize>() > name.len() || item.len() < 2 {
-        if item.len() == 1 && !item[0].is_name() && name.as_str() == item[0].text {
-            "?column?".clone_into(name);
-        }
-        return;
-    }
-    if without_alias(item).len() != item.len() {
-        return;
-    }
-    *name = match item {
-        [first, open, ..] if first.is("cast") && open.sign("(") => match item.get(2..4) {
-            Some([inner, r#as]) if inner.is_name() && r#as.is("as") => inner.name(),
-            _ => item.iter().rev().nth(1).map_or_else(String::new, |token| token.text.to_owned()),
-        },
-        [function, open, inner @ ..] if function.kind == TokenKind::Word && open.sign("(") => {
-            let function = function.text.to_ascii_lowercase();
-            match (cast_name(&function), inner) {
-                (Some(_), [column, close]) if is_column(column) && close.sign(")") => column.name(),
-                (Some(name), _) => name.to_owned(),
-                (None, _) => function,
-            }
-        }
-        [.., dot, last] if dot.sign(".") => last.name(),
-        _ => "?column?".to_owned(),
-    };
 }
 
 /// Returns the items between SELECT and FROM, or after RETURNING. Returns none if one of them is a
@@ -217,19 +202,6 @@ fn operand(tokens: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Optio
             let inner = inner.split(|token| token.sign(",")).next().unwrap_or(inner);
             call(&function.text.to_ascii_lowercase(), || expression(inner, parameters, names))
         }
-        _ => None,
-    }
-}
-
-fn is_column(token: &Token<'_>) -> bool {
-    token.is_name() && !["true", "false", "null"].iter().any(|word| token.is(word))
-}
-
-/// Returns how PostgreSQL names the column of a cast, if this function of the server is one.
-fn cast_name(function: &str) -> Option<&str> {
-    match function {
-        "int2" | "int4" | "int8" | "float4" | "float8" | "numeric" | "bytea" => Some(function),
-        "pg_bool" | "pg_date" | "pg_timestamp" | "pg_timestamptz" => Some(&function[3..]),
         _ => None,
     }
 }

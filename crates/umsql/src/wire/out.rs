@@ -118,7 +118,7 @@ impl Out {
                 body.extend([0; 6]); // no table, no column number
                 body.extend(column.oid.to_be_bytes());
                 body.extend(types::size(column.oid).to_be_bytes());
-                body.extend((-1i32).to_be_bytes());
+                body.extend(column.modifier.to_be_bytes());
                 body.extend(column.format.to_be_bytes());
             }
         });

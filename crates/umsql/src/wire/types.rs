@@ -39,12 +39,48 @@ pub(crate) const JSONB: u32 = 3802;
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) oid: u32,
+    /// What a declaration adds to the type, as PostgreSQL encodes it (`modifier`); -1 for nothing.
+    pub(crate) modifier: i32,
     pub(crate) format: u16,
 }
 
 impl Column {
     pub(crate) fn new(name: impl Into<String>, oid: u32) -> Column {
-        Column { name: name.into(), oid, format: 0 }
+        Column { name: name.into(), oid, modifier: -1, format: 0 }
+    }
+}
+
+/// The number that PostgreSQL adds to a length, and to the digits of a numeric.
+const MODIFIER: i32 = 4;
+
+/// Returns the length in `varchar(3)`, or the digits in `numeric(5, 2)`, as PostgreSQL encodes them;
+/// -1 for other types.
+pub(crate) fn modifier(declared: &str) -> i32 {
+    let within = declared.split_once('(').and_then(|(_, rest)| Some(rest.split_once(')')?.0));
+    let numbers: Option<Vec<u16>> =
+        within.and_then(|text| text.split(',').map(|number| number.trim().parse().ok()).collect());
+    let encoded = match (by_name(declared), numbers.as_deref()) {
+        (VARCHAR | BPCHAR, Some([length])) => i32::from(*length),
+        (NUMERIC, Some([digits])) => i32::from(*digits) << 16,
+        (NUMERIC, Some([digits, scale])) => i32::from(*digits) << 16 | i32::from(*scale),
+        _ => return -1,
+    };
+    encoded.checked_add(MODIFIER).unwrap_or(-1)
+}
+
+/// Returns the number of digits behind the point of a column's values, if its declaration says it.
+fn scale(column: &Column) -> Option<usize> {
+    let is_declared = column.oid == NUMERIC && column.modifier >= MODIFIER;
+    is_declared.then(|| usize::from((column.modifier - MODIFIER) as u16))
+}
+
+/// Returns a number with this many digits behind its point.
+fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
+    match value {
+        ValueRef::Integer(int) if scale == 0 => Some(int.to_string()),
+        ValueRef::Integer(int) => Some(format!("{int}.{:0<scale$}", "")),
+        ValueRef::Real(real) if real.is_finite() => Some(format!("{real:.scale$}")),
+        _ => None,
     }
 }
 
@@ -149,6 +185,8 @@ pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) ->
     }
     let at = out.len();
     out.extend([0; 4]);
+    let scaled = scale(column).and_then(|scale| with_scale(value, scale));
+    let value = scaled.as_ref().map_or(value, |text| ValueRef::Text(text.as_bytes()));
     if column.format == 0 {
         encode_text(out, value, column.oid)?;
     } else {
@@ -402,7 +440,7 @@ mod tests {
     use super::*;
 
     fn round_trip(value: Value, oid: u32, format: u16) -> Value {
-        let column = Column { name: String::new(), oid, format };
+        let column = Column { format, ..Column::new("", oid) };
         let mut out = Vec::new();
         encode(&mut out, ValueRef::from(&value), &column).unwrap();
         decode(Some(&out[4..]), oid, format).unwrap()
@@ -437,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_value_that_does_not_fit_its_column_is_an_error() {
-        let column = |oid, format| Column { name: String::new(), oid, format };
+        let column = |oid, format| Column { format, ..Column::new("", oid) };
         let mut out = Vec::new();
         for format in [0, 1] {
             let error = encode(&mut out, ValueRef::Integer(1 << 40), &column(INT4, format));
