@@ -364,11 +364,13 @@ fn query(bytes: &mut Unstructured<'_>, table: &str, form: i32) -> Result<String>
             condition(bytes, 2)?
         ),
         10 => format!(
-            "select a, count(*) from {table} group by a having count(*) > {} order by a nulls first",
+            "select a, count(*) from {table} group by a having count(*) > {} \
+             order by a nulls first",
             number(bytes)?
         ),
         _ => format!(
-            "select x.id, y.b from t x left join s y on x.a = y.{} order by x.id nulls first, y.id nulls first",
+            "select x.id, y.b from t x left join s y on x.a = y.{} \
+             order by x.id nulls first, y.id nulls first",
             bytes.choose(&["id", "a"])?
         ),
     })

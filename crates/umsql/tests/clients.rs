@@ -298,12 +298,19 @@ fn a_server_that_stops_says_so_to_clients_whose_statements_it_ends() {
         stream.write_all(&query.concat()).unwrap();
         stream
     };
-    let streams = statements.map(begin);
-    // Those that sleep and compute, and the observer. The insert may have ended before the first
-    // transaction began.
     let mut observer = server.client();
+    let mut begun = 0;
+    let streams = statements.map(|sql| {
+        let stream = begin(sql);
+        begun += 1;
+        // The first one has the write gate before the second one asks for it.
+        observer.batch_execute("set lock_timeout = '1ms'").unwrap();
+        while begun == 1 && observer.batch_execute("insert into t values (3)").is_ok() {}
+        stream
+    });
+    // All of them, and the observer.
     let at_work = "select count(*) from ums_requests where user_id > 0";
-    while one(&mut observer, at_work).parse::<usize>().unwrap() < statements.len() {
+    while one(&mut observer, at_work).parse::<usize>().unwrap() <= statements.len() {
         std::thread::sleep(Duration::from_millis(10));
     }
     server.stop_after(Duration::from_millis(100));

@@ -310,6 +310,19 @@ fn creates_trigger(statement: &[Token<'_>]) -> bool {
             .is_some_and(|w| w.is("trigger"))
 }
 
+/// Returns the index of the parenthesis that closes the one at the beginning.
+pub(crate) fn closing(tokens: &[Token<'_>]) -> Option<usize> {
+    let mut depth = 0usize;
+    tokens.iter().position(|token| {
+        match token.text {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        depth == 0
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@
 //!
 //! Plans are not executed here.
 
+mod expression;
 mod literals;
 mod names;
 mod parameters;

@@ -137,8 +137,19 @@ impl<'a> Names<'a> {
     }
 
     fn declared(&self, table: &str, column: &str) -> Option<u32> {
+        self.declaration(table, column, types::by_name)
+    }
+
+    /// Returns what the declaration of this column of a table says.
+    fn declaration<T>(&self, table: &str, column: &str, say: impl Fn(&str) -> T) -> Option<T> {
         let found = self.db.column_metadata(None, table, column).ok()?;
-        Some(types::by_name(found.0?.to_str().ok()?))
+        Some(say(found.0?.to_str().ok()?))
+    }
+
+    /// Returns what the declaration of a column adds to its type; -1 for nothing.
+    pub(super) fn modifier(&self, name: &str) -> i32 {
+        let of = |table: &String| self.declaration(table, name, types::modifier);
+        self.tables.iter().find_map(of).unwrap_or(-1)
     }
 
     pub(super) fn column(&self, name: &str) -> Option<u32> {

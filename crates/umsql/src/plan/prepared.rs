@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
 use super::parameters::parameter_types;
-use super::results::Known;
+use super::results::KnownColumn;
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Statement, statement};
 use crate::error::{Result, SqlError};
@@ -71,7 +71,7 @@ pub(crate) fn sample(oid: u32) -> Value {
 /// Gives every column a type and a format. `value` returns the type of a column's value in the
 /// first row, if there is one.
 pub(crate) fn settle(
-    columns: Vec<Known>,
+    columns: Vec<KnownColumn>,
     formats: &[u16],
     mut value: impl FnMut(usize) -> Option<u32>,
 ) -> Vec<Column> {
@@ -79,6 +79,7 @@ pub(crate) fn settle(
         name: known.name,
         oid: known.oid.or_else(|| value(index)).unwrap_or(types::TEXT),
         modifier: known.modifier,
+        scale: known.scale,
         format: crate::wire::message::format_of(formats, index),
     });
     typed.collect()

@@ -41,20 +41,22 @@ pub(crate) struct Column {
     pub(crate) oid: u32,
     /// What a declaration adds to the type, as PostgreSQL encodes it (`modifier`); -1 for nothing.
     pub(crate) modifier: i32,
+    /// How many digits are shown behind the point of a numeric, if that is known.
+    pub(crate) scale: Option<u16>,
     pub(crate) format: u16,
 }
 
 impl Column {
     pub(crate) fn new(name: impl Into<String>, oid: u32) -> Column {
-        Column { name: name.into(), oid, modifier: -1, format: 0 }
+        Column { name: name.into(), oid, modifier: -1, scale: None, format: 0 }
     }
 }
 
 /// The number that PostgreSQL adds to a length, and to the digits of a numeric.
 const MODIFIER: i32 = 4;
 
-/// Returns the length in `varchar(3)`, or the digits in `numeric(5, 2)`, as PostgreSQL encodes them;
-/// -1 for other types.
+/// Returns the length in `varchar(3)`, or the digits in `numeric(5, 2)`, as PostgreSQL encodes
+/// them; -1 for other types.
 pub(crate) fn modifier(declared: &str) -> i32 {
     let within = declared.split_once('(').and_then(|(_, rest)| Some(rest.split_once(')')?.0));
     let numbers: Option<Vec<u16>> =
@@ -68,18 +70,30 @@ pub(crate) fn modifier(declared: &str) -> i32 {
     encoded.checked_add(MODIFIER).unwrap_or(-1)
 }
 
-/// Returns the number of digits behind the point of a column's values, if its declaration says it.
-fn scale(column: &Column) -> Option<usize> {
-    let is_declared = column.oid == NUMERIC && column.modifier >= MODIFIER;
-    is_declared.then(|| usize::from((column.modifier - MODIFIER) as u16))
+/// Returns the number of digits behind the point in a numeric's modifier.
+pub(crate) fn scale(modifier: i32) -> Option<u16> {
+    (modifier >= MODIFIER).then_some((modifier - MODIFIER) as u16)
 }
+
+/// The decimal digits that a floating point number has for sure.
+const DIGITS: usize = 15;
 
 /// Returns a number with this many digits behind its point.
 fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
     match value {
         ValueRef::Integer(int) if scale == 0 => Some(int.to_string()),
         ValueRef::Integer(int) => Some(format!("{int}.{:0<scale$}", "")),
-        ValueRef::Real(real) if real.is_finite() => Some(format!("{real:.scale$}")),
+        ValueRef::Real(real) if real.is_finite() => {
+            // What is beyond the digits that are sure is filled with zeros.
+            let whole = real.abs().log10().floor().max(0.0) as usize + 1;
+            let sure = scale.min(DIGITS.saturating_sub(whole));
+            let point = if sure == 0 && scale > 0 { "." } else { "" };
+            let zeros = scale - sure;
+            let text = format!("{real:.sure$}{point}{:0<zeros$}", "");
+            let is_zero = !text.contains(|digit: char| matches!(digit, '1'..='9'));
+            // A numeric has no negative zero.
+            Some(if is_zero { text.trim_start_matches('-').to_owned() } else { text })
+        }
         _ => None,
     }
 }
@@ -185,7 +199,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) ->
     }
     let at = out.len();
     out.extend([0; 4]);
-    let scaled = scale(column).and_then(|scale| with_scale(value, scale));
+    let scaled = column.scale.and_then(|scale| with_scale(value, scale.into()));
     let value = scaled.as_ref().map_or(value, |text| ValueRef::Text(text.as_bytes()));
     if column.format == 0 {
         encode_text(out, value, column.oid)?;
@@ -444,6 +458,40 @@ mod tests {
         let mut out = Vec::new();
         encode(&mut out, ValueRef::from(&value), &column).unwrap();
         decode(Some(&out[4..]), oid, format).unwrap()
+    }
+
+    #[test]
+    fn a_numeric_shows_as_many_digits_as_its_scale_says() {
+        let shown = |value, scale| with_scale(value, scale);
+        let real = |value: f64, scale| shown(ValueRef::Real(value), scale).unwrap();
+        assert_eq!(shown(ValueRef::Integer(-7), 2).unwrap(), "-7.00");
+        assert_eq!(shown(ValueRef::Integer(7), 0).unwrap(), "7");
+        assert_eq!([real(1.5, 2), real(9.875, 1), real(0.1 + 0.2, 1)], ["1.50", "9.9", "0.3"]);
+        assert_eq!(
+            [real(-0.001, 2), real(0.0, 2), real(1e20, 1)],
+            ["0.00", "0.00", "100000000000000000000.0"]
+        );
+        assert_eq!(real(5.4, 16), "5.4000000000000000");
+        assert_eq!(shown(ValueRef::Real(f64::INFINITY), 2), None);
+        assert_eq!(shown(ValueRef::Text(b"NaN"), 2), None);
+    }
+
+    #[test]
+    fn a_modifier_is_encoded_as_postgresql_does() {
+        let cases = [
+            ("numeric(8,2)", (8 << 16 | 2) + 4),
+            ("decimal ( 5 )", (5 << 16) + 4),
+            ("varchar(3)", 7),
+            ("char(84)", 88),
+            ("numeric", -1),
+            ("int", -1),
+            ("varchar(x)", -1),
+            ("numeric(1,2,3)", -1),
+        ];
+        for (declared, expected) in cases {
+            assert_eq!(modifier(declared), expected, "{declared}");
+        }
+        assert_eq!([scale((8 << 16 | 2) + 4), scale(4), scale(-1)], [Some(2), Some(0), None]);
     }
 
     #[test]
