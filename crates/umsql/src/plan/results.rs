@@ -21,14 +21,15 @@ pub(crate) struct KnownColumn {
 impl KnownColumn {
     fn of(column: &rusqlite::Column<'_>) -> KnownColumn {
         let declared = column.decl_type();
-        let modifier = declared.map_or(-1, types::modifier);
-        KnownColumn {
-            name: column.name().to_owned(),
-            oid: declared.map(types::by_name),
-            modifier,
-            scale: types::scale(modifier)
-                .filter(|_| declared.map(types::by_name) == Some(types::NUMERIC)),
-        }
+        let oid = declared.map(types::by_name);
+        // Most declarations have no numbers, and this runs for each execution of a statement that
+        // was not described.
+        let modifier = match declared.filter(|declared| declared.contains('(')) {
+            Some(declared) => types::modifier(declared),
+            None => -1,
+        };
+        let scale = types::scale(modifier).filter(|_| oid == Some(types::NUMERIC));
+        KnownColumn { name: column.name().to_owned(), oid, modifier, scale }
     }
 }
 
