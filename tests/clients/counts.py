@@ -298,7 +298,8 @@ def write(rows, made_with):
 
 
 def has_grown(counts, old):
-    return counts[0] > old[0] * (1 + TOLERANCE) or counts[1] > old[1] or counts[2] > old[2]
+    # While a batch of a hundred is single-stepped, the time may make one more look due.
+    return counts[0] > old[0] * (1 + TOLERANCE) or counts[1] > old[1] + 0.015 or counts[2] > old[2]
 
 
 def compare(kinds, names, before):

@@ -265,6 +265,9 @@ fn value_code(message: &str) -> Option<&'static str> {
     if message.starts_with("date/time field value out of range") {
         return Some("22008");
     }
+    if message.starts_with("unit \"") && message.contains(" for type ") {
+        return Some(if message.contains(" not supported ") { "0A000" } else { "22023" });
+    }
     if message.starts_with("cannot cast type ") {
         return Some("42846");
     }

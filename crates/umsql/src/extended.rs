@@ -94,18 +94,29 @@ impl Session {
             declared.push(body.u32()?);
         }
         body.end()?;
-        if !name.is_empty() && self.prepared.iter().any(|(known, _)| **known == *name) {
-            return Err(SqlError::new(
-                "42P05",
-                format!("prepared statement \"{name}\" already exists"),
-            ));
-        }
+        self.check_new(name)?;
         *seen = Some(text.to_owned());
         let plan = match self.server.plan(text, &declared) {
             Some(plan) => plan,
             None => self.make_plan(text, &declared)?,
         };
         self.check_not_failed(&plan)?;
+        self.keep_prepared(name, plan)?;
+        self.out.bare(b'1');
+        Ok(())
+    }
+
+    fn check_new(&self, name: &str) -> Result<()> {
+        if !name.is_empty() && self.prepared.iter().any(|(known, _)| **known == *name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(SqlError::new("42P05", message));
+        }
+        Ok(())
+    }
+
+    /// Keeps a prepared statement under its name. The one without a name replaces the last one.
+    pub(crate) fn keep_prepared(&mut self, name: &str, plan: Arc<Plan>) -> Result<()> {
+        self.check_new(name)?;
         self.prepared.retain(|(known, _)| **known != *name);
         let kept = self.prepared.iter().map(|(name, plan)| name.len() + plan.size);
         self.check_room(kept, name.len() + plan.size, "prepared statements (DEALLOCATE ends one)")?;
@@ -113,11 +124,10 @@ impl Session {
         if self.prepared.len() == self.prepared.capacity() {
             self.prepared.shrink_to_fit();
         }
-        self.out.bare(b'1');
         Ok(())
     }
 
-    fn make_plan(&mut self, text: &str, declared: &[u32]) -> Result<Arc<Plan>> {
+    pub(crate) fn make_plan(&mut self, text: &str, declared: &[u32]) -> Result<Arc<Plan>> {
         let lease = self.lease()?;
         let plan = Arc::new(Plan::new(text, declared, lease)?);
         if let Some(Statement::Sql(sql)) = &plan.statement
@@ -134,7 +144,8 @@ impl Session {
                 return Err(error);
             }
         }
-        let private = lease.pinned;
+        // What EXECUTE means depends on the session.
+        let private = lease.pinned || matches!(plan.statement, Some(Statement::Execute(_)));
         if !private && self.tx != Tx::Block {
             self.server.keep_plan(text, declared, &plan);
         }
@@ -154,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    fn plan_named(&self, name: &str) -> Result<Arc<Plan>> {
+    pub(crate) fn plan_named(&self, name: &str) -> Result<Arc<Plan>> {
         let found = self.prepared.iter().find(|(known, _)| **known == *name);
         found.map(|(_, plan)| Arc::clone(plan)).ok_or_else(|| {
             SqlError::new("26000", format!("prepared statement \"{name}\" does not exist"))
@@ -283,6 +294,11 @@ impl Session {
     ) -> Result<Option<Columns>> {
         let sql = match &plan.statement {
             Some(Statement::Sql(sql)) => sql,
+            Some(Statement::Execute(execute)) => {
+                let plan = self.prepared_for(execute)?;
+                let samples: Vec<Value> = plan.types.iter().map(|oid| plan::sample(*oid)).collect();
+                return self.columns_of(&plan, &samples, formats, false);
+            }
             other => {
                 let mut columns = other.as_ref().and_then(statements::columns);
                 for (index, column) in columns.iter_mut().flatten().enumerate() {

@@ -39,6 +39,7 @@ mod clock;
 mod keys;
 mod plan;
 mod portal;
+mod prepare;
 mod server;
 mod known_settings;
 mod settings;

@@ -155,6 +155,11 @@ impl Session {
         }
         match statement {
             Statement::Sql(sql) => self.execute_sql(conn, sql, call),
+            Statement::Prepare(prepare) => {
+                self.prepare(prepare)?;
+                Ok(Ran::Complete("PREPARE".into()))
+            }
+            Statement::Execute(execute) => self.execute_prepared(conn, execute, call),
             Statement::Copy(copy) => {
                 self.begin_several();
                 self.copy_in(conn, copy)

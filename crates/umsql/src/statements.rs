@@ -142,9 +142,13 @@ impl Session {
                 self.reset(None)?;
                 (no_rows, "DISCARD ALL")
             }
-            Statement::Deallocate(name) => {
-                self.prepared
-                    .retain(|(known, _)| name.as_ref().is_some_and(|name| **known != **name));
+            Statement::Deallocate(None) => {
+                self.prepared = Vec::new();
+                (no_rows, "DEALLOCATE ALL")
+            }
+            Statement::Deallocate(Some(name)) => {
+                self.plan_named(name)?;
+                self.prepared.retain(|(known, _)| **known != **name);
                 (no_rows, "DEALLOCATE")
             }
             Statement::UmsStats => (umsstats_rows(), "SELECT"),

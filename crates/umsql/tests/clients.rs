@@ -278,6 +278,33 @@ fn running_and_waiting_statements_can_be_cancelled() {
     }
 }
 
+#[test]
+fn a_statement_that_was_prepared_in_sql_is_executed_by_both_protocols() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table e(id int, p numeric(8,2))").unwrap();
+    client.batch_execute("prepare put (int, numeric) as insert into e values ($1, $2)").unwrap();
+    client.batch_execute("execute put (1, 2.5); execute put (1 + 1, '4')").unwrap();
+    client.batch_execute("prepare Take as select id, p from e where id = $1").unwrap();
+    assert_eq!(one(&mut client, "execute take (1)"), "1");
+    let row = client.query_one("execute take (2)", &[]).unwrap();
+    let names: Vec<&str> = row.columns().iter().map(|column| column.name()).collect();
+    assert_eq!((names, row.get::<_, i32>(0)), (vec!["id", "p"], 2));
+    let refused = [
+        ("execute take (1, 2)", SqlState::SYNTAX_ERROR),
+        ("execute take ('x')", SqlState::INVALID_TEXT_REPRESENTATION),
+        ("execute nope", SqlState::INVALID_SQL_STATEMENT_NAME),
+        ("prepare take as select 1", SqlState::DUPLICATE_PSTATEMENT),
+        ("deallocate nope", SqlState::INVALID_SQL_STATEMENT_NAME),
+    ];
+    for (sql, expected) in refused {
+        assert_eq!(code(client.batch_execute(sql)), expected, "{sql}");
+    }
+    client.batch_execute("deallocate take").unwrap();
+    let gone = SqlState::INVALID_SQL_STATEMENT_NAME;
+    assert_eq!(code(client.batch_execute("execute take (1)")), gone);
+}
+
 /// Each client gets one error, which says what ends its statement.
 #[test]
 fn a_server_that_stops_says_so_to_clients_whose_statements_it_ends() {

@@ -11,6 +11,7 @@ mod casts;
 mod characteristics;
 mod forms;
 mod order;
+mod prepare;
 mod reader;
 mod rewrite;
 mod titles;
@@ -19,6 +20,7 @@ pub(crate) mod translate;
 pub(crate) mod statement;
 
 pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, TableLock};
+pub(crate) use prepare::{Execute, Prepare};
 pub(crate) use statement::{Copy, Statement};
 pub(crate) use titles::entitle;
 pub(crate) use translate::Sql;

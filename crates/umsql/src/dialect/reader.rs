@@ -39,6 +39,12 @@ impl<'t, 'a> Reader<'t, 'a> {
         if token.is_name() { Ok(token.name()) } else { Err(near(token)) }
     }
 
+    /// Reads a name of an object that is not SQLite's.
+    pub(crate) fn folded_name(&mut self) -> Result<String> {
+        let token = self.next()?;
+        if token.is_name() { Ok(token.folded()) } else { Err(near(token)) }
+    }
+
     /// Reads a table's name, skipping its schema if one is given.
     pub(crate) fn table(&mut self) -> Result<String> {
         let name = self.name()?;

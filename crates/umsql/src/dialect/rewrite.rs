@@ -216,6 +216,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.operand = Some(self.put(1, &format!("{lower}()")));
             }
             "limit" | "offset" | "fetch" => return self.limit(token),
+            "extract" if self.next_is(1, "(") => return self.extract(),
             "generate_series" if self.next_is(1, "(") => return self.series(),
             "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
             "pg_get_indexdef" if self.next_is(1, "(") => return self.index_definition(),
@@ -244,6 +245,17 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             _ => return false,
         }
+        true
+    }
+
+    /// Translates the beginning of `extract(field FROM x)` to that of a call.
+    fn extract(&mut self) -> bool {
+        let field = self.peek(2).filter(|field| field.is_name() || field.kind == TokenKind::Text);
+        let Some(field) = field.filter(|_| self.next_is(3, "from")) else { return false };
+        let field = field.value().replace('\'', "''");
+        let start = self.put(4, &format!("extract('{field}',"));
+        self.open.push(Open { operand: start, start, cast: false, query: false });
+        self.operand = None;
         true
     }
 
@@ -404,6 +416,10 @@ mod tests {
         assert_eq!(one(from), to);
         assert_eq!(one("select current_user, E'a\\n'"), "select current_user(), 'a\n'");
         assert_eq!(one("select ~1, a ~ 'x'"), "select ~1, a  REGEXP  'x'");
+        assert_eq!(
+            one("select extract(year from (a))::int, extract(b)"),
+            "select int4(extract('year', (a))), extract(b)"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::characteristics::{Begin, Characteristics, TableLock};
+use super::prepare::{Execute, Prepare};
 use super::reader::{Reader, near};
 use super::tokens::{Token, TokenKind};
 use super::translate::{self, Sql};
@@ -36,6 +37,8 @@ pub(crate) enum Statement {
     Discard,
     /// `DEALLOCATE x`; `None` is `DEALLOCATE ALL`.
     Deallocate(Option<String>),
+    Prepare(Prepare),
+    Execute(Execute),
     Copy(Copy),
     UmsStats,
     WaitStats,
@@ -66,6 +69,16 @@ pub(crate) struct Copy {
 
 /// Recognises the statement in `tokens`, which must not be empty. `source` is the whole query.
 pub(crate) fn recognise(tokens: &[Token<'_>], source: &str) -> Result<Statement> {
+    let after = Reader::new(&tokens[1..]);
+    match &tokens[0] {
+        first if first.is("prepare") => {
+            return Prepare::read(after, source).map(Statement::Prepare);
+        }
+        first if first.is("execute") => {
+            return Execute::read(after, source).map(Statement::Execute);
+        }
+        _ => (),
+    }
     if let Some(statement) = session_statement(Reader::new(tokens))? {
         return Ok(statement);
     }
@@ -95,7 +108,7 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
         "discard" => Statement::Discard,
         "deallocate" => {
             r.take(&["prepare"]);
-            Statement::Deallocate(if r.take(&["all"]) { None } else { Some(r.name()?) })
+            Statement::Deallocate(if r.take(&["all"]) { None } else { Some(r.folded_name()?) })
         }
         "copy" => Statement::Copy(copy(r)?),
         "dbcc" => dbcc(r)?,

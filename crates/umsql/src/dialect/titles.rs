@@ -138,21 +138,13 @@ fn title(item: &[Token<'_>], depth: u32) -> Title {
     Title::Name(name.unwrap_or_else(|| "?column?".to_owned()))
 }
 
-/// Returns the name as PostgreSQL stores it.
-fn folded(token: &Token<'_>) -> String {
-    match token.kind {
-        TokenKind::Quoted => token.name(),
-        _ => token.text.to_ascii_lowercase(),
-    }
-}
-
 fn alias(item: &[Token<'_>]) -> Option<String> {
     let [.., before, name] = item else { return None };
     if !name.is_name() {
         return None;
     }
     if before.is("as") {
-        return Some(folded(name));
+        return Some(name.folded());
     }
     // `a b` names an item. `NOT b`, `x IS NULL` and `double precision` do not.
     const NO_ALIAS: [&str; 10] = [
@@ -178,7 +170,7 @@ fn alias(item: &[Token<'_>]) -> Option<String> {
     };
     let is_name = name.kind == TokenKind::Quoted || !NO_ALIAS.iter().any(|word| name.is(word));
     let is_unit = item.len() > 2 && item[item.len() - 3].is("interval");
-    (is_operand && is_name && !is_unit).then(|| folded(name))
+    (is_operand && is_name && !is_unit).then(|| name.folded())
 }
 
 /// Whether a name may be replaced by that of a cast around it.
@@ -228,7 +220,7 @@ fn figure(tokens: &[Token<'_>], depth: u32) -> Option<(Strength, String)> {
     match (first.kind, rest) {
         (TokenKind::Word | TokenKind::Quoted, []) => word(first),
         (TokenKind::Word, [text, ..]) if first.is("interval") && text.kind == TokenKind::Text => {
-            Some((Weak, folded(first)))
+            Some((Weak, first.folded()))
         }
         (TokenKind::Word, [.., last]) if last.kind == TokenKind::Text => {
             Some((Weak, type_name(tokens)?))
@@ -242,7 +234,7 @@ fn figure(tokens: &[Token<'_>], depth: u32) -> Option<(Strength, String)> {
 fn word(token: &Token<'_>) -> Option<(Strength, String)> {
     match token.kind {
         TokenKind::Word if is_constant(token) => None,
-        _ => Some((Strong, folded(token))),
+        _ => Some((Strong, token.folded())),
     }
 }
 
@@ -317,16 +309,16 @@ fn call_or_column(tokens: &[Token<'_>], depth: u32) -> Option<(Strength, String)
         at += 2;
     }
     let name = tokens.get(at)?;
-    let Some(open) = tokens.get(at + 1) else { return Some((Strong, folded(name))) };
+    let Some(open) = tokens.get(at + 1) else { return Some((Strong, name.folded())) };
     if open.sign("[") {
-        return Some((Strong, folded(name)));
+        return Some((Strong, name.folded()));
     }
     if !open.sign("(") {
         return None;
     }
     let inner = &tokens[at + 2..];
     let is_first = |word| inner.first().is_some_and(|token| token.is(word));
-    let function = folded(name);
+    let function = name.folded();
     if function == "cast" {
         let inner = &inner[..inner.len().checked_sub(1)?];
         let r#as = inner.iter().rposition(|token| token.is("as"))?;
@@ -350,7 +342,7 @@ fn type_name(tokens: &[Token<'_>]) -> Option<String> {
         [schema, dot, ..] if schema.is_name() && dot.sign(".") => 2,
         _ => 0,
     };
-    let name = folded(tokens.get(at).filter(|token| token.is_name())?);
+    let name = tokens.get(at).filter(|token| token.is_name())?.folded();
     let has = |word| tokens.iter().any(|token| token.is(word));
     let known = match name.as_str() {
         "int" | "integer" => "int4",

@@ -62,6 +62,14 @@ impl Token<'_> {
         }
     }
 
+    /// Returns the name that this token spells, as PostgreSQL stores it.
+    pub(crate) fn folded(&self) -> String {
+        match self.kind {
+            TokenKind::Quoted => self.name(),
+            _ => self.text.to_ascii_lowercase(),
+        }
+    }
+
     /// Returns the value of a string literal. For any other token, returns its text.
     pub(crate) fn value(&self) -> String {
         match self.kind {

@@ -49,7 +49,8 @@ const INTERNAL: &str = "\
 /// The functions of this server (`functions.rs`).
 const OWN: &str = "\
     array_to_string busy_loop bytea clock_timestamp col_description current_catalog \
-    current_database current_role current_schema current_setting current_user float4 float8 \
+    current_database current_role current_schema current_setting current_user date_part date_trunc \
+    extract float4 float8 \
     format_type int2 int4 int8 now numeric obj_description pg_advisory_unlock_all pg_bool pg_date \
     pg_encoding_to_char pg_function_is_visible pg_get_constraintdef pg_get_expr pg_get_userbyid \
     pg_is_in_recovery pg_relation_is_publishable pg_size_pretty pg_sleep pg_table_is_visible \

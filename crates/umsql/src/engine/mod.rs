@@ -27,6 +27,7 @@ mod search;
 mod steps;
 mod tables;
 mod texts;
+mod times;
 mod values;
 
 mod connections;

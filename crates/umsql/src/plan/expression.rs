@@ -186,6 +186,18 @@ impl Within<'_> {
                 types::NUMERIC => Typed::numeric(Some(0)),
                 _ => Typed::new(types::FLOAT8),
             },
+            "extract" => Typed::numeric(match arguments.first()?.first()?.value().as_str() {
+                "second" => Some(6),
+                "millisecond" | "milliseconds" => Some(3),
+                "epoch" if self.expression(arguments.get(1)?)?.oid == types::DATE => Some(0),
+                "epoch" => Some(6),
+                _ => Some(0),
+            }),
+            "date_part" => Typed::new(types::FLOAT8),
+            "date_trunc" => Typed::new(match self.expression(arguments.get(1)?)?.oid {
+                types::DATE => types::TIMESTAMPTZ,
+                other => other,
+            }),
             "numeric" => match arguments.len() {
                 1 => Typed::numeric(None),
                 2 => Typed::numeric(Some(0)),

@@ -83,6 +83,16 @@ pub(crate) fn format(micros: i64) -> String {
     format!("{text}.{fraction:06}").trim_end_matches('0').to_owned()
 }
 
+/// Returns the day, counted from 2000-01-01.
+pub(crate) fn day_of(year: i64, month: i64, day: i64) -> i64 {
+    days_from_civil(year, month, day) - EPOCH_DAYS
+}
+
+/// Returns the year, month and day of a day that is counted from 2000-01-01.
+pub(crate) fn civil(day: i64) -> (i64, i64, i64) {
+    civil_from_days(day + EPOCH_DAYS)
+}
+
 /// Returns the days since 1970-01-01, in the proleptic Gregorian calendar. Years are counted from
 /// March, so that the leap day is the last day of its year. 400 such years are 146,097 days.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
