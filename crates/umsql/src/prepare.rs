@@ -7,7 +7,7 @@ use rusqlite::types::{Value, ValueRef};
 
 use crate::dialect::tokens::tokens;
 use crate::dialect::translate;
-use crate::dialect::{Execute, Prepare};
+use crate::dialect::{Execute, Prepare, Statement};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::Conn;
 use crate::plan::Plan;
@@ -29,9 +29,16 @@ impl Session {
         self.keep_prepared(&prepare.name, plan)
     }
 
-    /// Returns the prepared statement that EXECUTE names.
+    /// Returns the prepared statement that EXECUTE names. It must not be an EXECUTE, which could
+    /// name itself.
     pub(crate) fn prepared_for(&self, execute: &Execute) -> Result<Arc<Plan>> {
-        self.plan_named(&execute.name)
+        let plan = self.plan_named(&execute.name)?;
+        match plan.statement {
+            Some(Statement::Execute(_)) => {
+                Err(SqlError::unsupported("EXECUTE of a prepared EXECUTE is not supported"))
+            }
+            _ => Ok(plan),
+        }
     }
 
     /// Carries out EXECUTE. `call` says how the client wants the rows.

@@ -96,6 +96,11 @@ fn parse(text: &[u8], types: &[u32]) -> Vec<u8> {
     frame(b'P', &body)
 }
 
+/// Parse, Bind and Execute with these bodies.
+fn query_cycle(parse: &[u8], bind: &[u8]) -> Vec<u8> {
+    [frame(b'P', parse), frame(b'B', bind), frame(b'E', b"\0\0\0\0\0")].concat()
+}
+
 /// A small random generator. A failure can be repeated from its seed.
 struct Random(u64);
 
@@ -230,6 +235,9 @@ fn malformed_messages_are_errors_and_the_session_continues() {
             "22P03",
         ),
         ([parse(b"select $1", &[]), frame(b'B', b"\0\0\0\0\0\0\0\0")].concat(), "08P01"),
+        // Statements that execute themselves.
+        ([frame(b'P', b"a\0execute a\0\0\0"), frame(b'D', b"Sa\0")].concat(), "0A000"),
+        (query_cycle(b"b\0execute b\0\0\0", b"\0b\0\0\0\0\0\0\0"), "0A000"),
     ];
     for (message, code) in cases {
         raw.send(&[&message[..], &sync].concat());

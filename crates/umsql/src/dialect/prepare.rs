@@ -1,7 +1,7 @@
 //! PREPARE and EXECUTE: what a client has written. `crate::prepare` carries it out.
 
 use super::reader::{Reader, near};
-use super::tokens::{Token, closing};
+use super::tokens::{Token, closing, items};
 use crate::error::{Result, SqlError};
 
 /// `PREPARE name (types) AS statement`.
@@ -66,16 +66,7 @@ fn list<'t, 'a>(r: &mut Reader<'t, 'a>) -> Result<Option<Vec<&'t [Token<'a>]>>> 
     let close = closing(r.rest).ok_or_else(|| near(open))?;
     let inner = &r.rest[1..close];
     r.rest = &r.rest[close + 1..];
-    let mut depth = 0usize;
-    let items = inner.split(|token| {
-        match token.text {
-            "(" => depth += 1,
-            ")" => depth = depth.saturating_sub(1),
-            _ => (),
-        }
-        depth == 0 && token.sign(",")
-    });
-    let items: Vec<_> = items.collect();
+    let items = items(inner);
     match items.iter().any(|item| item.is_empty()) && !inner.is_empty() {
         true => Err(near(&inner[0])),
         false => Ok(Some(items)),

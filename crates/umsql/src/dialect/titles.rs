@@ -5,7 +5,7 @@
 //! is called `?column?`. SQLite would name a column after the text of its expression.
 
 use super::rewrite::is_operator_word;
-use super::tokens::{Token, TokenKind, closing};
+use super::tokens::{Token, TokenKind, closing, items};
 
 /// One item of a select list.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,38 +74,18 @@ fn select_list<'t, 'a>(tokens: &'t [Token<'a>]) -> Option<Vec<&'t [Token<'a>]>> 
         [first, rest @ ..] if first.is("distinct") || first.is("all") => list = rest,
         _ => (),
     }
-    let items = split(list, |token, before| {
-        token.sign(")") || (ends_list(token) && !before.is_some_and(|token| token.is("distinct")))
-    });
-    Some(items)
-}
-
-/// Splits tokens at the commas that are in no parentheses, up to the first token that ends the
-/// list.
-fn split<'t, 'a>(
-    tokens: &'t [Token<'a>],
-    ends: impl Fn(&Token<'a>, Option<&Token<'a>>) -> bool,
-) -> Vec<&'t [Token<'a>]> {
-    let (mut items, mut start, mut depth) = (Vec::new(), 0, 0usize);
-    let mut end = tokens.len();
-    for (index, token) in tokens.iter().enumerate() {
-        let before = index.checked_sub(1).map(|before| &tokens[before]);
-        if depth == 0 && ends(token, before) {
-            end = index;
-            break;
-        }
+    let mut depth = 0usize;
+    let end = list.iter().enumerate().position(|(index, token)| {
+        let is_distinct = index > 0 && list[index - 1].is("distinct");
+        let ends = depth == 0 && (token.sign(")") || (ends_list(token) && !is_distinct));
         match token.text {
-            "(" | "[" => depth += 1,
-            ")" | "]" => depth = depth.saturating_sub(1),
-            "," if depth == 0 => {
-                items.push(&tokens[start..index]);
-                start = index + 1;
-            }
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
             _ => (),
         }
-    }
-    items.push(&tokens[start..end]);
-    items
+        ends
+    });
+    Some(items(&list[..end.unwrap_or(list.len())]))
 }
 
 fn ends_list(token: &Token<'_>) -> bool {
@@ -195,7 +175,7 @@ fn figure(tokens: &[Token<'_>], depth: u32) -> Option<(Strength, String)> {
                 _ => None,
             };
         }
-        return match split(inner, |_, _| false).len() {
+        return match items(inner).len() {
             1 => figure(inner, depth + 1),
             _ => Some((Strong, "row".to_owned())),
         };

@@ -331,6 +331,20 @@ pub(crate) fn closing(tokens: &[Token<'_>]) -> Option<usize> {
     })
 }
 
+/// Splits tokens at the commas that are in no parentheses.
+pub(crate) fn items<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
+    let mut depth = 0usize;
+    let items = tokens.split(|token| {
+        match token.text {
+            "(" | "[" => depth += 1,
+            ")" | "]" => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        depth == 0 && token.sign(",")
+    });
+    items.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@
 //! rules carry the scale beside the type.
 
 use super::names::{Names, number, type_at};
-use crate::dialect::tokens::{Token, TokenKind, closing};
+use crate::dialect::tokens::{Token, TokenKind, closing, items};
 use crate::wire::types;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Within<'_> {
 
     /// Returns the type of a call that depends on its arguments.
     fn call(self, function: &str, inner: &[Token<'_>]) -> Option<Typed> {
-        let arguments = arguments(inner);
+        let arguments = items(inner);
         let first = || self.expression(arguments.first()?);
         let second = || arguments.get(1)?.first()?.text.parse().ok();
         Some(match function {
@@ -239,20 +239,6 @@ fn literal(text: &str) -> Option<Typed> {
     })
 }
 
-/// Splits the arguments of a call.
-fn arguments<'t, 'a>(inner: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
-    let mut depth = 0usize;
-    let parts = inner.split(|token| {
-        match token.text {
-            "(" => depth += 1,
-            ")" => depth = depth.saturating_sub(1),
-            _ => return depth == 0 && token.sign(","),
-        }
-        false
-    });
-    parts.collect()
-}
-
 /// Returns the expressions after THEN and ELSE.
 fn branches<'t, 'a>(inner: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
     let (mut depth, mut start, mut found) = (0usize, None, Vec::new());
@@ -294,7 +280,6 @@ fn call(function: &str) -> Option<u32> {
         "int8" => types::INT8,
         "float4" => types::FLOAT4,
         "float8" => types::FLOAT8,
-        "numeric" => types::NUMERIC,
         "bytea" => types::BYTEA,
         "pg_date" => types::DATE,
         "pg_timestamp" => types::TIMESTAMP,
@@ -354,6 +339,9 @@ mod tests {
             ("sum(p) over w - p", numeric(Some(2))),
             ("n << 2", plain(types::INT4)),
             ("sign(p)", numeric(Some(0))),
+            ("numeric(n, 10, 2)", numeric(Some(2))),
+            ("numeric(n, 10)", numeric(Some(0))),
+            ("numeric(n)", numeric(None)),
         ];
         for (text, expected) in cases {
             let source = format!("select {text} from t");
