@@ -275,7 +275,7 @@ fn the_next_timer_is_the_only_timeout_of_its_sleep_u72() {
 
 #[test]
 fn spinning_before_sleeping_is_asked_for_and_ends_b57() {
-    const SPIN: Duration = Duration::from_millis(300);
+    const SPIN: Duration = Duration::from_millis(100);
     let spinning = |b: ums::Builder| b.idle_spin(SPIN).placement(Placement::AlwaysPreferred);
     both_kinds_with(spinning, |node, _, n| {
         let me = n - 1;

@@ -365,34 +365,32 @@ fn a_worker_that_rejoins_waits_for_its_turn_and_that_is_signal_wait_g8_b26() {
     each_alone(
         |b| b,
         |node, _, n| {
-            for i in 0..n {
-                node.reset_waits();
-                let (away, coming) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-                let (left, back) = (away.clone(), coming.clone());
-                let traveller = start(node, i, move || {
-                    eventually("the other one is there", || !lists().runnable.is_empty());
-                    ums::go_preemptive(OUTSIDE, || {
-                        assert!(block_until(|| left.load(SeqCst)));
-                        back.store(true, SeqCst);
-                    });
-                    Instant::now()
+            node.reset_waits();
+            let (away, coming) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+            let (left, back) = (away.clone(), coming.clone());
+            let traveller = start(node, n - 1, move || {
+                eventually("the other one is there", || !lists().runnable.is_empty());
+                ums::go_preemptive(OUTSIDE, || {
+                    assert!(block_until(|| left.load(SeqCst)));
+                    back.store(true, SeqCst);
                 });
-                let keeper = start(node, i, move || {
-                    eventually("the other one has left", || lists().runnable.is_empty());
-                    away.store(true, SeqCst);
-                    while !coming.load(SeqCst) {
-                        std::hint::spin_loop();
-                    }
-                    spin(ms(100)); // it is back long before the lock is released
-                    Instant::now()
-                });
-                let (home, let_go) = (traveller.join().unwrap(), keeper.join().unwrap());
-                assert!(home >= let_go, "it ran while another held the scheduler");
-                let row = wait_row(node, OUTSIDE).expect("the call is counted");
-                assert_eq!((row.begun, row.count), (1, 1));
-                assert!(row.signal_ns >= 30_000_000, "ready to run, and not let: {row:?}");
-                assert!(row.total_ns >= row.signal_ns);
-            }
+                Instant::now()
+            });
+            let keeper = start(node, n - 1, move || {
+                eventually("the other one has left", || lists().runnable.is_empty());
+                away.store(true, SeqCst);
+                while !coming.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+                spin(ms(100)); // it is back long before the lock is released
+                Instant::now()
+            });
+            let (home, let_go) = (traveller.join().unwrap(), keeper.join().unwrap());
+            assert!(home >= let_go, "it ran while another held the scheduler");
+            let row = wait_row(node, OUTSIDE).expect("the call is counted");
+            assert_eq!((row.begun, row.count), (1, 1));
+            assert!(row.signal_ns >= 30_000_000, "ready to run, and not let: {row:?}");
+            assert!(row.total_ns >= row.signal_ns);
         },
     );
 }

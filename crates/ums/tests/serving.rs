@@ -460,7 +460,7 @@ fn slept(node: &Node) -> Vec<u64> {
 #[test]
 fn the_next_request_of_a_user_that_holds_a_lock_finds_its_scheduler_awake_b57() {
     let awake = |b: ums::Builder| {
-        b.holder_spin(ms(300)).placement(Placement::AlwaysPreferred) // no other scheduler is woken
+        b.holder_spin(ms(100)).placement(Placement::AlwaysPreferred) // no other scheduler is woken
     };
     both_kinds_with(awake, |node, _, _| {
         let shared = Shared::new();

@@ -195,12 +195,14 @@ fn an_earlier_handler_of_crashes_reports_once_and_the_process_dies() {
 fn a_later_handler_costs_reports_and_nothing_else() {
     const ME: &str = "a_later_handler_costs_reports_and_nothing_else";
     all_survive(ME, |kind, flags| {
+        if flags & libc::SA_RESETHAND != 0 {
+            return; // After the first signal it would not be there.
+        }
         let detects = kind == WorkerKind::OwnContext;
         let node = build(kind, |b| b.schedulers(1).detect_blocking(detects));
         node.print_stacks_on_sigusr2().unwrap();
         eventually("a sample", || sample(&node));
         FLAGS_NOW.store(flags, SeqCst);
-        let flags = flags & !libc::SA_RESETHAND;
         for signal in [libc::SIGURG, libc::SIGUSR2, libc::SIGTRAP] {
             handle(signal, counts, flags | libc::SA_RESTART, &[libc::SIGWINCH]);
         }

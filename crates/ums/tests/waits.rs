@@ -53,25 +53,23 @@ fn the_time_until_the_wake_up_and_the_time_after_it_are_counted_apart_b20() {
     each_alone(
         |b| b,
         |node, _, n| {
-            for i in 0..n {
-                node.reset_waits();
-                on(node, i, || {
-                    let lock = Arc::new(UserLock::new());
-                    lock.acquire(1, None).unwrap();
-                    let theirs = lock.clone();
-                    let waiter = ums::spawn(move || theirs.acquire(2, None));
-                    eventually("it waits", || lists().waiting.len() == 1);
-                    spin(ms(20)); // resource wait
-                    lock.release(1);
-                    spin(ms(50)); // signal wait: it could run, but this worker does not yield
-                    waiter.join().unwrap().unwrap();
-                    lock.release(2);
-                });
-                let seen = row(node, WaitReason::LCK_M_X).expect("it waited");
-                let resource = seen.total_ns - seen.signal_ns;
-                assert!(resource >= 18_000_000, "{seen:?}");
-                assert!(seen.signal_ns >= 45_000_000, "{seen:?}");
-            }
+            node.reset_waits();
+            on(node, n - 1, || {
+                let lock = Arc::new(UserLock::new());
+                lock.acquire(1, None).unwrap();
+                let theirs = lock.clone();
+                let waiter = ums::spawn(move || theirs.acquire(2, None));
+                eventually("it waits", || lists().waiting.len() == 1);
+                spin(ms(20)); // resource wait
+                lock.release(1);
+                spin(ms(50)); // signal wait: it could run, but this worker does not yield
+                waiter.join().unwrap().unwrap();
+                lock.release(2);
+            });
+            let seen = row(node, WaitReason::LCK_M_X).expect("it waited");
+            let resource = seen.total_ns - seen.signal_ns;
+            assert!(resource >= 18_000_000, "{seen:?}");
+            assert!(seen.signal_ns >= 45_000_000, "{seen:?}");
         },
     );
 }

@@ -203,6 +203,7 @@ fn the_yielder_itself_makes_the_next_one_run_and_no_third_thread_does_u48_u49() 
                 (0..10).for_each(|_| ums::yield_now());
                 // Reading the counts takes a while, and the pair may sleep meanwhile.
                 let pair = BTreeSet::from([thread_number(), peers_thread]);
+                others_sleep(&[thread_number(), peers_thread]);
                 let before = sleeps();
                 (0..1000).for_each(|_| ums::yield_now());
                 let after = sleeps();
@@ -232,6 +233,7 @@ fn release_and_signal_are_the_doing_of_the_releasing_worker_alone_u56() {
                     thread_number()
                 });
                 eventually("it waits", || lists().waiting.len() == 1);
+                others_sleep(&[thread_number()]);
                 let before = sleeps();
                 drop(guard);
                 while *lock.lock() < 100 {
@@ -536,60 +538,62 @@ fn a_yield_that_picks_itself_is_a_yield_and_no_switch_g3() {
 
 #[test]
 fn a_turn_looks_at_io_then_timers_then_the_inbox_then_the_runnable_list_g3() {
-    on_each(
+    each_alone(
         |b| b,
-        |_| {
-            let (log, gate) = (Log::default(), Gate::shut());
-            let stop = Arc::new(AtomicBool::new(false));
-            let (l, g) = (log.clone(), gate.clone());
-            let by_inbox = ums::spawn(move || {
-                g.pass();
-                l.push("inbox");
-            });
-            eventually("it waits", || gate.waiters() == 1);
-            let (l, s) = (log.clone(), stop.clone());
-            let yields = ums::spawn(move || {
-                while !s.load(SeqCst) {
-                    ums::yield_now();
-                }
-                l.push("runnable");
-            });
-            eventually("it yields", || lists().runnable.len() == 1);
-            let (read, write) = rustix::pipe::pipe().unwrap();
-            let (l, waits) = (log.clone(), Log::default());
-            let w = waits.clone();
-            assert!(when_readable(read.as_raw_fd(), move |_| {
-                w.push(lists().waiting.len());
-                l.push("I/O");
-            }));
-            // A ring passes requests to the kernel in batches, after some turns.
-            (0..100).for_each(|_| ums::yield_now());
-            let l = log.clone();
-            let by_timer = ums::spawn(move || {
-                ums::sleep(ms(200)).unwrap();
-                l.push("timer");
-            });
-            eventually("it sleeps", || lists().waiting.len() == 2);
+        |node, _, n| {
+            on(node, n - 1, || {
+                let (log, gate) = (Log::default(), Gate::shut());
+                let stop = Arc::new(AtomicBool::new(false));
+                let (l, g) = (log.clone(), gate.clone());
+                let by_inbox = ums::spawn(move || {
+                    g.pass();
+                    l.push("inbox");
+                });
+                eventually("it waits", || gate.waiters() == 1);
+                let (l, s) = (log.clone(), stop.clone());
+                let yields = ums::spawn(move || {
+                    while !s.load(SeqCst) {
+                        ums::yield_now();
+                    }
+                    l.push("runnable");
+                });
+                eventually("it yields", || lists().runnable.len() == 1);
+                let (read, write) = rustix::pipe::pipe().unwrap();
+                let (l, waits) = (log.clone(), Log::default());
+                let w = waits.clone();
+                assert!(when_readable(read.as_raw_fd(), move |_| {
+                    w.push(lists().waiting.len());
+                    l.push("I/O");
+                }));
+                // A ring passes requests to the kernel in batches, after some turns.
+                (0..100).for_each(|_| ums::yield_now());
+                let l = log.clone();
+                let by_timer = ums::spawn(move || {
+                    ums::sleep(ms(200)).unwrap();
+                    l.push("timer");
+                });
+                eventually("it sleeps", || lists().waiting.len() == 2);
 
-            // All of the following happens while this worker keeps the scheduler.
-            stop.store(true, SeqCst);
-            let opened = Arc::new(AtomicBool::new(false));
-            let o = opened.clone();
-            let outside = std::thread::spawn(move || {
-                gate.open();
-                o.store(true, SeqCst);
-            });
-            while !opened.load(SeqCst) {}
-            spin(ms(220));
-            rustix::io::write(&write, b"x").unwrap();
-            spin(ms(1));
-            assert_eq!(log.len(), 0);
-            eventually("the routine has run", || log.len() > 0);
-            assert_eq!(waits.all(), [2], "timers and inbox are looked at after I/O");
-            eventually("all ran", || log.len() == 4);
-            assert_eq!(log.all(), ["I/O", "timer", "inbox", "runnable"]);
-            outside.join().unwrap();
-            [by_inbox, yields, by_timer].into_iter().for_each(|t| t.join().unwrap());
+                // All of the following happens while this worker keeps the scheduler.
+                stop.store(true, SeqCst);
+                let opened = Arc::new(AtomicBool::new(false));
+                let o = opened.clone();
+                let outside = std::thread::spawn(move || {
+                    gate.open();
+                    o.store(true, SeqCst);
+                });
+                while !opened.load(SeqCst) {}
+                spin(ms(220));
+                rustix::io::write(&write, b"x").unwrap();
+                spin(ms(1));
+                assert_eq!(log.len(), 0);
+                eventually("the routine has run", || log.len() > 0);
+                assert_eq!(waits.all(), [2], "timers and inbox are looked at after I/O");
+                eventually("all ran", || log.len() == 4);
+                assert_eq!(log.all(), ["I/O", "timer", "inbox", "runnable"]);
+                outside.join().unwrap();
+                [by_inbox, yields, by_timer].into_iter().for_each(|t| t.join().unwrap());
+            })
         },
     );
 }

@@ -418,7 +418,7 @@ fn a_starved_process_is_exonerated_b34_b39() {
         one.set(cpu);
         sched_setaffinity(None, &one).unwrap();
         let _hogs = Hogs::start(2);
-        rustix::process::setpriority_process(None, 10).unwrap();
+        rustix::process::setpriority_process(None, 5).unwrap();
         let told = Told::default();
         let options = stalls().stall(ms(150)).starved(ms(300));
         let node = build(kind, |b| watched(b.schedulers(1), options, &told));
@@ -432,7 +432,7 @@ fn a_starved_process_is_exonerated_b34_b39() {
                     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
                 };
                 let began = used();
-                while used() - began < ms(100) {
+                while used() - began < ms(50) {
                     std::hint::spin_loop();
                 }
                 ums::yield_now();
@@ -465,7 +465,7 @@ fn workers_that_do_nothing_wrong_are_not_reported_b31() {
         options,
         |b| b.max_workers(16),
         |node, told, _| {
-            let end = Instant::now() + ms(1500);
+            let end = Instant::now() + ms(1000);
             let one = |n: u64| {
                 start(node, (n % 2) as usize, move || {
                     while Instant::now() < end {
@@ -503,7 +503,7 @@ fn workers_that_are_often_preemptive_or_idle_are_not_reported_b31() {
             // While the other worker is preemptive, this waiting worker runs the idle loop.
             let waiter = start(node, 0, move || g.pass());
             eventually("it waits", || gate.waiters() == 1);
-            let end = Instant::now() + ms(2000);
+            let end = Instant::now() + ms(1000);
             on(node, 0, move || {
                 while Instant::now() < end {
                     ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ());
