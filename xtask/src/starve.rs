@@ -108,6 +108,7 @@ fn run_some(
         let test = &tests[at % tests.len()];
         let mut command = Command::new("timeout");
         command.args(["-k", "10", SECONDS]).arg(&test.program).args(["--exact", &test.name]);
+        command.env("RUST_BACKTRACE", "0"); // Frames would fill what is printed of a failure.
         let ran = command.current_dir(&test.folder).stdin(Stdio::null()).output();
         let why = match ran {
             Ok(Output { status, .. }) if status.success() => continue,
@@ -120,7 +121,8 @@ fn run_some(
             }
             Err(error) => error.to_string(),
         };
-        println!("{} failed: {why}", test.name);
+        let program = test.program.file_name().unwrap_or_default().display();
+        println!("{} of {program} failed: {why}", test.name);
         *failed.lock().expect("no runner panics").entry(test.name.clone()).or_default() += 1;
     }
 }

@@ -72,9 +72,9 @@ impl Watched {
     }
 }
 
-/// Prepares the process, once: looks up the C library's functions behind the interposed ones, and
+/// Prepares the process, once, before the first thread is watched: looks up the C library's functions behind the interposed ones, and
 /// makes sure that the one thread of a forked child is not a watched thread.
-pub(crate) fn prepare() {
+pub(super) fn prepare() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         // This must be done before a signal handler needs one of these functions.

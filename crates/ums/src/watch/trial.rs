@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::calls;
+use super::{adopt, calls};
 use super::means::{Blocks, Mechanism};
 use super::place::Place;
 use super::thread::{GateHandler, PlaceOwner, Watched};
@@ -109,6 +109,9 @@ fn best() -> Mechanism {
 }
 
 fn run(how: Mechanism) -> Result<(), String> {
+    // Before any thread is watched. A thread that stopped at its gate while it looked a function up
+    // would hold the loader's lock, for which this thread would then wait.
+    adopt::prepare();
     // Not a pipe: writing to a pipe whose reader has ended already would end a C program by
     // SIGPIPE.
     let (mut reader, mut writer) = UnixStream::pair().map_err(|e| e.to_string())?;
@@ -236,6 +239,13 @@ mod tests {
         let noticed = noticed.join().unwrap().unwrap();
         place.close();
         assert_eq!(noticed, [0, 1]);
+    }
+
+    #[test]
+    fn the_c_librarys_functions_are_known_before_a_thread_is_watched() {
+        // The trial's threads read and write sockets, and call no other function of the table.
+        let _ = run(Mechanism::Calls);
+        assert!(calls::are_known());
     }
 
     #[test]
