@@ -11,10 +11,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{adopt, calls};
 use super::means::{Blocks, Mechanism};
 use super::place::Place;
 use super::thread::{GateHandler, PlaceOwner, Watched};
+use super::{adopt, calls};
 use crate::os::event::ThreadEvent;
 use crate::record::report;
 

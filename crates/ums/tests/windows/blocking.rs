@@ -293,7 +293,10 @@ fn a_scheduler_that_waits_for_a_blocked_workers_lock_is_no_deadlock_w8() {
             rounds.next(scheduler, reason)
         })
         .unwrap();
-        assert!(lent.load(Ordering::SeqCst) >= 1, "the worker was allowed to run because the scheduler waited");
+        assert!(
+            lent.load(Ordering::SeqCst) >= 1,
+            "the worker was allowed to run because the scheduler waited"
+        );
     });
 }
 
