@@ -67,7 +67,8 @@ fn the_statistics_socket_answers_when_every_scheduler_is_stuck_b47() {
                 })
                 .collect();
             eventually("all run", || gates.iter().all(|gate| gate.has_begun()));
-            assert!(ask(&path, "ums_workers").contains("\"state\":\"RUNNING\""));
+            let workers = ask(&path, "ums_workers");
+            assert!(workers.contains("\"state\":\"RUNNING\""), "{workers}");
             gates.iter().for_each(|gate| gate.open());
             stuck.into_iter().for_each(|task| drop(task.join()));
         },
@@ -85,7 +86,8 @@ impl StuckGate {
     fn spin(&self) {
         self.begun.store(true, std::sync::atomic::Ordering::Release);
         while !self.open.load(std::sync::atomic::Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1)); // Blocks its scheduler, on purpose.
+            // Keeps its scheduler, on purpose. A sleep would be detected, with its own context.
+            std::thread::yield_now();
         }
     }
 

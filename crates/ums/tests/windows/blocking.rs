@@ -276,6 +276,7 @@ fn a_scheduler_that_waits_for_a_blocked_workers_lock_is_no_deadlock_w8() {
                 tell.store(true, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(10));
                 drop(guard);
+                std::thread::sleep(Duration::from_millis(1)); // The scheduler gets the lock.
                 if seen.load(Ordering::SeqCst) > 0 {
                     break;
                 }
