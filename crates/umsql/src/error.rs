@@ -271,8 +271,17 @@ fn value_code(message: &str) -> Option<&'static str> {
     if message.starts_with("cannot cast type ") {
         return Some("42846");
     }
+    if message == "LIKE pattern must not end with escape character"
+        || message == "invalid escape string"
+    {
+        return Some("22025");
+    }
+    if message == "division by zero" {
+        return Some("22012");
+    }
     let too_large = message.contains(" out of range for type ")
         || message.ends_with(" out of range")
+        || message == "value out of range: overflow"
         || message == "numeric field overflow";
     too_large.then_some("22003")
 }

@@ -47,6 +47,7 @@ mod timeouts;
 mod tx_mode;
 
 mod copy;
+mod cursor;
 mod export;
 mod extended;
 mod keeping;

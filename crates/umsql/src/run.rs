@@ -32,6 +32,8 @@ pub(crate) struct Call<'a> {
     pub(crate) formats: &'a [u16],
     /// The most rows to send; zero means all.
     pub(crate) limit: usize,
+    /// Whether to keep all rows and to send none.
+    pub(crate) keeps: bool,
     /// Whether to send a RowDescription, or NoData, first.
     pub(crate) describe: bool,
     /// The columns as they were described to the client, if they were.
@@ -160,6 +162,7 @@ impl Session {
                 Ok(Ran::Complete("PREPARE".into()))
             }
             Statement::Execute(execute) => self.execute_prepared(conn, execute, call),
+            Statement::Cursor(cursor) => self.cursor(conn, cursor, &call),
             Statement::Copy(copy) => {
                 self.begin_several();
                 self.copy_in(conn, copy)
@@ -401,7 +404,7 @@ impl Run<'_> {
         }
         while let Some(row) = next {
             let value = |index: usize| -> Result<ValueRef<'_>> { Ok(row.get_ref(index)?) };
-            if call.limit > 0 && self.sent == call.limit {
+            if call.keeps || (call.limit > 0 && self.sent == call.limit) {
                 let mut kept = Out { bytes: std::mem::take(&mut self.rest) };
                 let before = kept.bytes.capacity();
                 kept.data_row(&columns, max, value)?;
@@ -412,7 +415,7 @@ impl Run<'_> {
                 if self.rest.len() > SUSPENDED_MAX {
                     return Err(SqlError::new(
                         "54000",
-                        "the rest of a suspended portal is too big",
+                        "the rest of a portal or cursor is too big",
                     )
                     .into());
                 }

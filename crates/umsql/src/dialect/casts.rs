@@ -130,6 +130,11 @@ impl Rewriter<'_, '_> {
         })
     }
 
+    /// Returns how many tokens the name of a type takes that begins `ahead` tokens from here.
+    pub(super) fn type_length(&self, ahead: usize) -> Option<usize> {
+        self.type_name(ahead).map(|name| name.len)
+    }
+
     /// Returns the type whose name begins `ahead` tokens from here.
     fn type_name(&self, ahead: usize) -> Option<TypeName> {
         let mut len = 0;

@@ -9,6 +9,8 @@ pub(crate) mod tokens;
 
 mod casts;
 mod characteristics;
+mod cursor;
+mod division;
 mod forms;
 mod order;
 mod prepare;
@@ -20,6 +22,7 @@ pub(crate) mod translate;
 pub(crate) mod statement;
 
 pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, TableLock};
+pub(crate) use cursor::{Cursor, Declare, Fetch};
 pub(crate) use prepare::{Execute, Prepare};
 pub(crate) use statement::{Copy, Statement};
 pub(crate) use titles::entitle;

@@ -23,6 +23,8 @@ pub(super) struct Open {
     pub(super) operand: usize,
     /// Where the parenthesis is.
     start: usize,
+    /// The start of the product around the parenthesis.
+    product: Option<usize>,
     /// Whether this is the parenthesis of `CAST (`.
     cast: bool,
     /// Whether a query in a FROM clause begins here.
@@ -36,7 +38,11 @@ pub(super) struct Rewriter<'t, 'a> {
     pub(super) out: String,
     /// The start of the last complete operand in `out`; `None` after an operator.
     pub(super) operand: Option<usize>,
+    /// The start of the product or quotient in `out` whose last operand may follow.
+    pub(super) product: Option<usize>,
     pub(super) open: Vec<Open>,
+    /// For each CASE without its END, where it begins, and the start of the product around it.
+    cases: Vec<(usize, Option<usize>)>,
     /// The end of the last copied token. The space after it has not been copied yet.
     copied: usize,
     /// The number of rewriters around this one.
@@ -67,7 +73,9 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             at: 0,
             out,
             operand: None,
+            product: None,
             open: Vec::new(),
+            cases: Vec::new(),
             copied,
             depth: 0,
             orders: Vec::new(),
@@ -135,19 +143,35 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 let call = name_before && !is_operator_word(&self.tokens[self.at - 2]);
                 let operand = if call { self.operand.unwrap_or(start) } else { start };
                 let query = self.begins_derived_table();
-                self.open.push(Open { operand, start, cast, query });
+                let product = self.product.take();
+                self.open.push(Open { operand, start, product, cast, query });
                 self.operand = None;
             }
             (TokenKind::Sign, ")") => {
                 let open = self.open.pop();
                 self.operand = open.as_ref().map(|open| open.operand);
+                self.product = open.as_ref().and_then(|open| open.product);
                 if let Some(open) = open.filter(|open| open.query) {
                     self.name_columns(open.start);
                 }
             }
             (TokenKind::Sign, ".") => (),
-            (TokenKind::Sign, _) => self.operand = None,
-            (TokenKind::Word, _) if is_operator_word(token) && !after_dot => self.operand = None,
+            (TokenKind::Sign, "*" | "/" | "%") => {
+                self.product = self.product.or(self.operand);
+                self.operand = None;
+            }
+            (TokenKind::Sign, _) => (self.operand, self.product) = (None, None),
+            (TokenKind::Word, _) if token.is("case") && !after_dot => {
+                self.cases.push((start, self.product.take()));
+                self.operand = None;
+            }
+            (TokenKind::Word, _) if token.is("end") && !self.cases.is_empty() => {
+                let (case, product) = self.cases.pop().expect("there is one");
+                (self.operand, self.product) = (Some(case), product);
+            }
+            (TokenKind::Word, _) if is_operator_word(token) && !after_dot => {
+                (self.operand, self.product) = (None, None);
+            }
             _ if after_dot && self.operand.is_some() => (),
             _ => self.operand = Some(start),
         }
@@ -175,12 +199,15 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     fn special_sign(&mut self, token: &Token<'a>) -> bool {
         let operator = match token.text {
             "::" => return self.cast_suffix(),
+            "/" | "%" => return self.division(token.text),
             "~" if self.operand.is_some() => "REGEXP",
             "!~" => "NOT REGEXP",
             "~*" => "REGEXP '(?i)' ||",
             "!~*" => "NOT REGEXP '(?i)' ||",
-            "~~" | "~~*" => "LIKE",
-            "!~~" | "!~~*" => "NOT LIKE",
+            "~~" => "LIKE",
+            "!~~" => "NOT LIKE",
+            "~~*" => "MATCH",
+            "!~~*" => "NOT MATCH",
             _ => return false,
         };
         self.operator(1, operator);
@@ -189,7 +216,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
 
     pub(super) fn operator(&mut self, count: usize, operator: &str) {
         self.put(count, &format!(" {operator} "));
-        self.operand = None;
+        (self.operand, self.product) = (None, None);
     }
 
     fn special_word(&mut self, token: &Token<'a>) -> bool {
@@ -207,7 +234,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             "operator" if self.next_is(1, "(") => return self.spelled_operator(),
             "collate" if self.next_is(1, "pg_catalog") => self.skip(4),
-            "ilike" => self.operator(1, "LIKE"),
+            "ilike" => self.operator(1, "MATCH"),
             "as" if self.open.last().is_some_and(|open| open.cast) => return self.cast_target(),
             "current_user" | "session_user" | "current_catalog" | "current_schema"
             | "current_role"
@@ -254,7 +281,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let Some(field) = field.filter(|_| self.next_is(3, "from")) else { return false };
         let field = field.value().replace('\'', "''");
         let start = self.put(4, &format!("extract('{field}',"));
-        self.open.push(Open { operand: start, start, cast: false, query: false });
+        let product = self.product.take();
+        self.open.push(Open { operand: start, start, product, cast: false, query: false });
         self.operand = None;
         true
     }
@@ -399,6 +427,10 @@ mod tests {
             (
                 "create table t(a int check (cast(a as int) > 0))",
                 "create table t(a int check (cast(a AS int) > 0))",
+            ),
+            (
+                "select case when a then 1 else case b when 2 then 3 end end::int, c",
+                "select int4(case when a then 1 else case b when 2 then 3 end end), c",
             ),
             ("select ':: x'", "select ':: x'"),
         ];

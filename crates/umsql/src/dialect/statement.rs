@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::characteristics::{Begin, Characteristics, TableLock};
+use super::cursor::Cursor;
 use super::prepare::{Execute, Prepare};
 use super::reader::{Reader, near};
 use super::tokens::{Token, TokenKind};
@@ -33,12 +34,13 @@ pub(crate) enum Statement {
     Show(String),
     /// `RESET x`; `None` is `RESET ALL`.
     Reset(Option<String>),
-    /// `DISCARD ALL` and similar statements.
-    Discard,
+    /// `DISCARD ALL` and similar statements. The text is its command tag.
+    Discard(&'static str),
     /// `DEALLOCATE x`; `None` is `DEALLOCATE ALL`.
     Deallocate(Option<String>),
     Prepare(Prepare),
     Execute(Execute),
+    Cursor(Cursor),
     Copy(Copy),
     UmsStats,
     WaitStats,
@@ -77,7 +79,11 @@ pub(crate) fn recognise(tokens: &[Token<'_>], source: &str) -> Result<Statement>
         first if first.is("execute") => {
             return Execute::read(after, source).map(Statement::Execute);
         }
-        _ => (),
+        first => {
+            if let Some(cursor) = Cursor::read(first, after, source)? {
+                return Ok(Statement::Cursor(cursor));
+            }
+        }
     }
     if let Some(statement) = session_statement(Reader::new(tokens))? {
         return Ok(statement);
@@ -105,7 +111,7 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
             true => None,
             false => Some(setting(&mut r)?.0),
         }),
-        "discard" => Statement::Discard,
+        "discard" => Statement::Discard(discarded(r)?),
         "deallocate" => {
             r.take(&["prepare"]);
             Statement::Deallocate(if r.take(&["all"]) { None } else { Some(r.folded_name()?) })
@@ -128,7 +134,6 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
             Some(statement) => statement,
             None => return Ok(None),
         },
-        "close" => Statement::Accepted("CLOSE CURSOR"),
         "listen" => Statement::Accepted("LISTEN"),
         "unlisten" => Statement::Accepted("UNLISTEN"),
         "lock" => Statement::Lock(TableLock::read(&mut r)?),
@@ -141,7 +146,8 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
 /// Reads the rest of a statement of transaction control that begins with the word `first`.
 fn transaction_control(first: &str, mut r: Reader<'_, '_>) -> Result<Statement> {
     Ok(match first {
-        "begin" | "start" => Statement::Begin(Begin::read(&mut r)?),
+        "begin" => Statement::Begin(Begin::read(&mut r)?),
+        "start" => Statement::Begin(Begin { starts: true, ..Begin::read(&mut r)? }),
         "rollback" | "abort" | "commit" | "end" => {
             let _ = r.take(&["work"]) || r.take(&["transaction"]);
             if first == "rollback" && r.take(&["to"]) {
@@ -213,6 +219,19 @@ fn setting(r: &mut Reader<'_, '_>) -> Result<(String, bool)> {
         name = format!("{name}.{}", r.name()?);
     }
     Ok((name.to_lowercase(), false))
+}
+
+/// Reads what follows DISCARD.
+fn discarded(mut r: Reader<'_, '_>) -> Result<&'static str> {
+    let what = r.next()?;
+    r.end()?;
+    Ok(match what.text.to_ascii_lowercase().as_str() {
+        "all" => "DISCARD ALL",
+        "plans" => "DISCARD PLANS",
+        "sequences" => "DISCARD SEQUENCES",
+        "temp" | "temporary" => "DISCARD TEMP",
+        _ => return Err(near(what)),
+    })
 }
 
 fn dbcc(mut r: Reader<'_, '_>) -> Result<Statement> {
@@ -393,7 +412,7 @@ mod tests {
     fn transaction_control_is_recognised_in_all_spellings() {
         assert_eq!(of("BEGIN"), Statement::Begin(Begin::default()));
         let read_only = Characteristics { read_only: Some(true), ..Characteristics::default() };
-        let begin = Begin { characteristics: read_only, immediate: false };
+        let begin = Begin { characteristics: read_only, immediate: false, starts: true };
         assert_eq!(of("start transaction read only"), Statement::Begin(begin));
         assert_eq!(of("set transaction read only"), Statement::SetTransaction(read_only));
         let session = "set session characteristics as transaction read only";

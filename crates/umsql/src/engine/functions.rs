@@ -30,6 +30,7 @@ pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     sleeps(connection, probe)?;
     session(connection)?;
     super::casts::register(connection)?;
+    super::division::register(connection)?;
     super::times::register(connection)?;
     catalog(connection)
 }

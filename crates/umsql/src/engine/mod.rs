@@ -31,6 +31,7 @@ mod times;
 mod values;
 
 mod connections;
+mod division;
 
 pub(crate) use connections::{Engine, Lease};
 pub use files::Files;

@@ -26,6 +26,20 @@ impl Typed {
         Typed { oid: types::NUMERIC, scale }
     }
 
+    /// Returns the type of `one sign operand`.
+    fn of_operation(one: Typed, sign: &str, operand: Typed) -> Option<Typed> {
+        let widest = one.widest(operand)?;
+        if widest.oid != types::NUMERIC {
+            return Some(widest);
+        }
+        let scales = one.scale.zip(operand.scale);
+        Some(Typed::numeric(match sign {
+            "*" => scales.and_then(|(one, other)| one.checked_add(other)),
+            "/" => None,
+            _ => scales.map(|(one, other)| one.max(other)),
+        }))
+    }
+
     /// Returns the type that arithmetic, or a choice, gives to this and another type.
     fn widest(self, other: Typed) -> Option<Typed> {
         let rank = |oid: u32| match oid {
@@ -88,9 +102,11 @@ impl Within<'_> {
                     }
                     start = index + 1;
                 }
-                _ if ["and", "or", "not", "is", "in", "like", "between", "exists", "regexp"]
-                    .iter()
-                    .any(|word| token.is(word)) =>
+                _ if [
+                    "and", "or", "not", "is", "in", "like", "between", "match", "exists", "regexp",
+                ]
+                .iter()
+                .any(|word| token.is(word)) =>
                 {
                     return Some(Typed::new(types::BOOL));
                 }
@@ -104,16 +120,7 @@ impl Within<'_> {
     fn join(self, sum: Option<Typed>, sign: Option<&str>, tokens: &[Token<'_>]) -> Option<Typed> {
         let operand = self.operand(tokens)?;
         let (Some(sum), Some(sign)) = (sum, sign) else { return Some(operand) };
-        let widest = sum.widest(operand)?;
-        if widest.oid != types::NUMERIC {
-            return Some(widest);
-        }
-        let scales = sum.scale.zip(operand.scale);
-        Some(Typed::numeric(match sign {
-            "*" => scales.and_then(|(one, other)| one.checked_add(other)),
-            "/" => None,
-            _ => scales.map(|(one, other)| one.max(other)),
-        }))
+        Typed::of_operation(sum, sign, operand)
     }
 
     /// Returns the type of one operand: a literal, a column, a parameter, a cast, or a call.
@@ -193,6 +200,10 @@ impl Within<'_> {
                 "epoch" => Some(6),
                 _ => Some(0),
             }),
+            "pg_div" | "pg_mod" => {
+                let sign = if function == "pg_div" { "/" } else { "%" };
+                Typed::of_operation(first()?, sign, self.expression(arguments.get(1)?)?)?
+            }
             "date_part" => Typed::new(types::FLOAT8),
             "date_trunc" => Typed::new(match self.expression(arguments.get(1)?)?.oid {
                 types::DATE => types::TIMESTAMPTZ,
