@@ -28,9 +28,10 @@ const AT_ONCE: usize = 4;
 const TIMES: usize = 200;
 /// Tests in which a worker must get a good part of a processor, or else the monitor does not accuse
 /// it. They run at the end, one at a time, beside the computing threads.
-const ALONE: [&str; 2] = [
+const ALONE: [&str; 3] = [
     "a_worker_that_computes_is_found_once_and_by_name_b31_b33_b34",
     "a_worker_that_works_in_the_kernel_is_told_apart_b34",
+    "a_request_that_does_not_yield_for_too_long_is_cancelled_at_its_next_yield_and_no_other_is_b41",
 ];
 
 /// One test of one program.

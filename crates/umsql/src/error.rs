@@ -276,6 +276,11 @@ fn value_code(message: &str) -> Option<&'static str> {
     {
         return Some("22025");
     }
+    match message {
+        "invalid regular expression" => return Some("2201B"),
+        "negative substring length not allowed" => return Some("22011"),
+        _ => (),
+    }
     if message == "division by zero" {
         return Some("22012");
     }

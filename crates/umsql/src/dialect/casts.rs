@@ -126,6 +126,7 @@ impl Rewriter<'_, '_> {
             types::BYTEA => "bytea",
             types::TIMESTAMP => "pg_timestamp",
             types::TIMESTAMPTZ => "pg_timestamptz",
+            types::TEXT => "pg_text",
             _ => return None,
         })
     }

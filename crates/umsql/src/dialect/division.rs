@@ -29,17 +29,24 @@ impl Rewriter<'_, '_> {
             return false;
         }
         let right = self.inner(right);
-        self.moved += self.out.len() - left;
-        let operand = self.out.split_off(left);
         let function = if sign == "/" { "pg_div" } else { "pg_mod" };
-        self.out.push_str(&format!("{function}({}, {})", operand.trim_end(), right.trim()));
-        self.skip(end - self.at);
-        (self.operand, self.product) = (Some(left), Some(left));
+        self.call_with(left, function, &right, end);
+        self.product = Some(left);
         true
     }
 
+    /// Writes a call in place of an operation: of what begins at `left` in the output, and of the
+    /// translated right side, which ends before the token `end`.
+    pub(super) fn call_with(&mut self, left: usize, function: &str, right: &str, end: usize) {
+        self.moved += self.out.len() - left;
+        let operand = self.out.split_off(left);
+        self.out.push_str(&format!("{function}({}, {})", operand.trim_end(), right.trim()));
+        self.skip(end - self.at);
+        self.operand = Some(left);
+    }
+
     /// Returns the index of the token after the operand that begins at this index.
-    fn operand_end(&self, start: usize) -> Option<usize> {
+    pub(super) fn operand_end(&self, start: usize) -> Option<usize> {
         let token = |at: usize| self.tokens.get(at);
         let is_sign = |at: usize, sign: &str| token(at).is_some_and(|token| token.sign(sign));
         let mut at = start;

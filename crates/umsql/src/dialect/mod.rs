@@ -16,8 +16,10 @@ mod order;
 mod prepare;
 mod reader;
 mod rewrite;
+mod spellings;
 mod titles;
 pub(crate) mod translate;
+mod unsupported;
 
 pub(crate) mod statement;
 

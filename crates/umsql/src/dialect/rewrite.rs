@@ -200,6 +200,12 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let operator = match token.text {
             "::" => return self.cast_suffix(),
             "/" | "%" => return self.division(token.text),
+            "^" => return self.power(),
+            "=" | "<>" | "!=" => return self.membership(token.text),
+            "(" if self.begins_operand_query() => {
+                self.out.push_str(if self.at > 0 { " SELECT * FROM" } else { "SELECT * FROM " });
+                return false;
+            }
             "~" if self.operand.is_some() => "REGEXP",
             "!~" => "NOT REGEXP",
             "~*" => "REGEXP '(?i)' ||",
@@ -270,7 +276,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 // the type's name is dropped.
                 self.skip_prefix_word();
             }
-            _ => return false,
+            _ => return self.spelling(&lower),
         }
         true
     }
@@ -405,18 +411,18 @@ mod tests {
     fn casts_take_the_whole_operand_before_them() {
         let cases = [
             ("select $1::int + 1", "select int4($1) + 1"),
-            ("select a.b::text", "select CAST(a.b AS text)"),
+            ("select a.b::text", "select pg_text(a.b)"),
             ("select f(x, (1))::int8", "select int8(f(x, (1)))"),
             ("select (a + b)::double precision", "select float8((a + b))"),
-            ("select x::int::text", "select CAST(int4(x) AS text)"),
+            ("select x::int::text", "select pg_text(int4(x))"),
             ("select 1 where a in (1)::int", "select 1 where a in int4((1))"),
             ("select '1'::pg_catalog.int4", "select int4('1')"),
             ("select 't'::bool", "select pg_bool('t')"),
-            ("select $1::varchar(20)[] , 2", "select CAST($1 AS text) , 2"),
+            ("select $1::varchar(20)[] , 2", "select pg_text($1) , 2"),
             ("select cast(a as timestamp with time zone)", "select pg_timestamptz(a)"),
             ("select cast (f(a) as numeric(10, 2)) + 1", "select numeric(f(a), 10, 2) + 1"),
-            ("select cast(cast('1' as int) as text)", "select cast(int4('1') AS text)"),
-            ("select '{1,2}'::int[][]", "select CAST('{1,2}' AS text)"),
+            ("select cast(cast('1' as int) as text)", "select pg_text(int4('1'))"),
+            ("select '{1,2}'::int[][]", "select pg_text('{1,2}')"),
             ("select x::numeric(1,2,3,4,5)", "select x::numeric(1,2,3,4,5)"),
             ("select true::text", "select 'true'"),
             ("select date '2020-02-29', bool 't'", "select pg_date('2020-02-29'), pg_bool('t')"),

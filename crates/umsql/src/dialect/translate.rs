@@ -13,6 +13,7 @@ use super::reader::{Reader, near};
 use super::rewrite::rewrite;
 use super::titles::{Title, titles};
 use super::tokens::{Token, TokenKind};
+use super::unsupported;
 use crate::error::{Result, SqlError};
 
 /// One or more statements for SQLite that together are one statement of the client. They are
@@ -53,6 +54,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
     if let Some(sql) = whole_statement(Reader::new(tokens))? {
         return Ok(sql);
     }
+    unsupported::refuse(tokens)?;
     let (tokens, locks) = trim(tokens)?;
     let text = rewrite(source, tokens);
     let begin = tokens[0].at;
@@ -92,7 +94,7 @@ fn tag(first: &str, second: &str, tokens: &[Token<'_>]) -> &'static str {
         second.to_owned()
     };
     match (first, object.as_str()) {
-        ("select" | "values" | "table", _) => "SELECT",
+        ("select" | "values" | "table" | "(", _) => "SELECT",
         ("insert" | "replace", _) => "INSERT 0",
         ("update", _) => "UPDATE",
         ("delete", _) => "DELETE",

@@ -18,7 +18,7 @@ use rusqlite::{Connection, Error, Result};
 
 use super::scalar::deterministic;
 use super::steps::{Steps, failed, look, outside, room};
-use super::values::{Lossy, bytes, chars};
+use super::values::{Answer, Counted, Lossy, bytes, chars};
 
 /// The longest pattern of LIKE and GLOB, in bytes.
 pub(super) const PATTERN_MAX: usize = 1000;
@@ -39,6 +39,7 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
         deterministic(connection, "match", arguments, |context| like(context, true))?;
     }
     deterministic(connection, "glob", 2, glob)?;
+    deterministic(connection, "pg_similar", 1, similar)?;
     let last: RefCell<Option<(String, regex_lite::Regex)>> = RefCell::default();
     deterministic(connection, "regexp", 2, move |context| regexp(context, &last))
 }
@@ -233,9 +234,7 @@ fn char_at(text: &[u8]) -> Option<(char, usize)> {
     Some((char.unwrap_or(char::REPLACEMENT_CHARACTER), width))
 }
 
-/// `regexp(pattern, text)`, which SQLite calls for `text REGEXP pattern`. Its time is proportional
-/// to the product of the compiled pattern's size and of the text's length, and nothing interrupts
-/// it. So a large product is computed outside the scheduler, and a very large one is refused.
+/// `regexp(pattern, text)`, which SQLite calls for `text REGEXP pattern`.
 fn regexp(
     context: &Context<'_>,
     last: &RefCell<Option<(String, regex_lite::Regex)>>,
@@ -244,12 +243,42 @@ fn regexp(
     else {
         return Ok(Value::Null);
     };
+    let found = with_regex(&pattern, &text, last, |regex, text| regex.is_match(text))?;
+    Ok(Value::Integer(found.into()))
+}
+
+/// `substring(text from pattern)`: what the pattern's first group matches, or else all of it.
+pub(super) fn first_match(context: &Context<'_>) -> Result<Answer> {
+    let (Some(text), Some(pattern)) = (bytes(context.get_raw(0))?, bytes(context.get_raw(1))?)
+    else {
+        return Ok(Answer::Null);
+    };
+    let found = with_regex(&pattern, &text, &RefCell::default(), |regex, text| {
+        let found = regex.captures(text)?;
+        let part = if found.len() > 1 { found.get(1) } else { found.get(0) };
+        part.map(|part| part.as_str().as_bytes().to_vec())
+    })?;
+    Ok(match found {
+        Some(bytes) => Answer::Text(Counted::copy(&bytes)?),
+        None => Answer::Null,
+    })
+}
+
+/// Calls `f` with the compiled pattern and the text. Its time is proportional to the product of the
+/// compiled pattern's size and of the text's length, and nothing interrupts it. So a large product
+/// is computed outside the scheduler, and a very large one is refused.
+fn with_regex<R: Send>(
+    pattern: &[u8],
+    text: &[u8],
+    last: &RefCell<Option<(String, regex_lite::Regex)>>,
+    f: impl FnOnce(&regex_lite::Regex, &str) -> R + Send,
+) -> Result<R> {
     // The pattern is parsed at once, and takes many times its length in memory.
     let too_complex = || failed("the regular expression is too complex for a text of this length");
     if pattern.len() > REGEX_TEXT_MAX || pattern.len().saturating_mul(text.len()) > PRODUCT_MAX {
         return Err(too_complex());
     }
-    let pattern = String::from_utf8_lossy(&pattern);
+    let pattern = String::from_utf8_lossy(pattern);
     let known = last.borrow().as_ref().filter(|(known, _)| *known == pattern).map(|l| l.1.clone());
     let regex = match known {
         Some(regex) => regex,
@@ -265,13 +294,44 @@ fn regexp(
     if product > PRODUCT_MAX {
         return Err(too_complex());
     }
-    let matches = || Ok::<_, Error>(regex.is_match(&Lossy::new(&text)?.text));
-    let found = match product <= AT_ONCE {
-        true => matches()?,
-        false => outside("PREEMPTIVE_REGEXP", matches)?,
+    let call = || Ok::<_, Error>(f(&regex, &Lossy::new(text)?.text));
+    let result = match product <= AT_ONCE {
+        true => call()?,
+        false => outside("PREEMPTIVE_REGEXP", call)?,
     };
     look()?;
-    Ok(Value::Integer(found.into()))
+    Ok(result)
+}
+
+/// `pg_similar(pattern)`: the regular expression for a pattern of SIMILAR TO.
+fn similar(context: &Context<'_>) -> Result<Value> {
+    let Some(pattern) = bytes(context.get_raw(0))? else { return Ok(Value::Null) };
+    if pattern.len() > REGEX_TEXT_MAX {
+        return Err(failed("the regular expression is too complex for a text of this length"));
+    }
+    let mut out = String::from("^(?:");
+    let lossy = Lossy::new(&pattern)?;
+    let (mut chars, mut is_set) = (lossy.text.chars(), false);
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => {
+                let escaped = chars.next().unwrap_or('\\');
+                if !escaped.is_alphanumeric() {
+                    out.push('\\');
+                }
+                out.push(escaped);
+            }
+            '%' if !is_set => out.push_str("(?s:.*)"),
+            '_' if !is_set => out.push_str("(?s:.)"),
+            '.' | '^' | '$' if !is_set => out.extend(['\\', char]),
+            char => {
+                is_set = (is_set || char == '[') && char != ']';
+                out.push(char);
+            }
+        }
+    }
+    out.push_str(")$");
+    Ok(Value::Text(out))
 }
 
 /// Returns an upper estimate of how many states a pattern has: its length, times each number of a

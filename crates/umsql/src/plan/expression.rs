@@ -29,6 +29,9 @@ impl Typed {
     /// Returns the type of `one sign operand`.
     fn of_operation(one: Typed, sign: &str, operand: Typed) -> Option<Typed> {
         let widest = one.widest(operand)?;
+        if widest.oid == types::FLOAT4 && one.oid != operand.oid {
+            return Some(Typed::new(types::FLOAT8));
+        }
         if widest.oid != types::NUMERIC {
             return Some(widest);
         }
@@ -276,11 +279,10 @@ fn call(function: &str) -> Option<u32> {
         "count" | "row_number" | "rank" | "dense_rank" | "random" | "changes" => types::INT8,
         "length" | "ntile" | "instr" | "unicode" | "preemptive_sleep" => types::INT4,
         "total" | "julianday" | "sqrt" | "ln" | "exp" | "power" => types::FLOAT8,
-        "lower" | "upper" | "substr" | "substring" | "trim" | "replace" | "hex" | "quote"
-        | "typeof" | "group_concat" | "string_agg" | "printf" | "format" | "version"
-        | "current_database" | "current_user" | "current_schema" | "strftime" | "time" => {
-            types::TEXT
-        }
+        "lower" | "upper" | "substr" | "pg_substr" | "pg_text" | "substring" | "trim"
+        | "replace" | "hex" | "quote" | "typeof" | "group_concat" | "string_agg" | "printf"
+        | "format" | "version" | "current_database" | "current_user" | "current_schema"
+        | "strftime" | "time" => types::TEXT,
         "date" => types::DATE,
         "datetime" => types::TIMESTAMP,
         "now" | "clock_timestamp" | "statement_timestamp" | "transaction_timestamp" => {
