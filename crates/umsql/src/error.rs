@@ -279,6 +279,13 @@ fn value_code(message: &str) -> Option<&'static str> {
     match message {
         "invalid regular expression" => return Some("2201B"),
         "negative substring length not allowed" => return Some("22011"),
+        "null values cannot be formatted as an SQL identifier" => return Some("22004"),
+        _ if message.contains("for format()") || message.contains("format() type") => {
+            return Some("22023");
+        }
+        _ if message.contains("of format() is") || message.contains("in format() is") => {
+            return Some("54000");
+        }
         _ => (),
     }
     if message == "division by zero" {

@@ -380,22 +380,22 @@ impl Session {
             self.out.bare(b'I');
             return Ok(());
         };
+        let tag = match statement {
+            Statement::Sql(sql) => sql.tag,
+            _ => "SELECT",
+        };
         match std::mem::replace(&mut portal.state, State::Done) {
             State::Fresh => (),
             State::Suspended(rows, at) => {
                 let (state, sent) = self.send_rows(conn, rows, at, limit)?;
                 match state {
                     State::Suspended(..) => self.out.bare(b's'),
-                    _ => self.out.complete(&format!("SELECT {sent}")),
+                    _ => self.out.complete(&format!("{tag} {sent}")),
                 }
                 portal.state = state;
                 return Ok(());
             }
             State::Done => {
-                let tag = match statement {
-                    Statement::Sql(sql) => sql.tag,
-                    _ => "SELECT",
-                };
                 self.out.complete(&format!("{tag} 0"));
                 return Ok(());
             }

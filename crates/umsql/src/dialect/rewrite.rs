@@ -187,6 +187,10 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.operand = Some(self.put(1, &text));
                 true
             }
+            TokenKind::Number if self.is_shown(token) => {
+                self.operand = Some(self.put(1, &format!("'{}'", token.text)));
+                true
+            }
             TokenKind::Truth => {
                 let truth = types::truth(&token.value()).unwrap_or_default();
                 self.operand = Some(self.put(1, spelled(truth)));
@@ -194,6 +198,15 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             _ => false,
         }
+    }
+
+    /// Returns whether the number is about to become a text, which has all of its digits.
+    fn is_shown(&self, number: &Token<'a>) -> bool {
+        let text = [("::", "text"), ("as", "text")];
+        let before = self.at.checked_sub(1).map(|at| &self.tokens[at]);
+        let is_cast = text.iter().any(|(sign, to)| self.next_is(1, sign) && self.next_is(2, to));
+        let is_joined = self.next_is(1, "||") || before.is_some_and(|token| token.sign("||"));
+        number.text.contains('.') && !self.is_in_schema() && (is_cast || is_joined)
     }
 
     fn special_sign(&mut self, token: &Token<'a>) -> bool {
@@ -425,6 +438,8 @@ mod tests {
             ("select '{1,2}'::int[][]", "select pg_text('{1,2}')"),
             ("select x::numeric(1,2,3,4,5)", "select x::numeric(1,2,3,4,5)"),
             ("select true::text", "select 'true'"),
+            ("select 1.50::text, cast(1.50 as text)", "select pg_text('1.50'), pg_text('1.50')"),
+            ("select a || 1.50, 1.50", "select a || '1.50', 1.50"),
             ("select date '2020-02-29', bool 't'", "select pg_date('2020-02-29'), pg_bool('t')"),
             (
                 "create view v as select a::int, b::bool",

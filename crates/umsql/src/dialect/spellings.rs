@@ -3,6 +3,7 @@
 //! ```text
 //!   substring(a from b for c)      ──▶  pg_substr(a, b, c)
 //!   trim(leading b from a)         ──▶  ltrim(a, b)
+//!   format(a, b)                   ──▶  pg_format(a, b)
 //!   position(a in b)               ──▶  instr(b, a)
 //!   overlay(a placing b from c)    ──▶  (pg_substr(a, 1, c - 1) || b || ..)
 //!   a ^ b                          ──▶  power(a, b)
@@ -23,6 +24,10 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let is_call = self.next_is(1, "(") && !self.is_in_schema();
         match word {
             "substring" | "substr" if is_call => self.substring(),
+            "format" if is_call => {
+                self.operand = Some(self.put(1, "pg_format"));
+                true
+            }
             "trim" if is_call => self.trim(),
             "position" if is_call => self.position(),
             "overlay" if is_call => self.overlay(),

@@ -56,6 +56,9 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
     }
     unsupported::refuse(tokens)?;
     let (tokens, locks) = trim(tokens)?;
+    if locks.is_some() {
+        unsupported::refuse_lock(tokens)?;
+    }
     let text = rewrite(source, tokens);
     let begin = tokens[0].at;
     let same = source[begin..].bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();

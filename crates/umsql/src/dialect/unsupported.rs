@@ -78,6 +78,36 @@ pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
     statement.map_or(Ok(()), |(_, what)| Err(unsupported(what, &tokens[0])))
 }
 
+/// Refuses FOR UPDATE at the end of a query whose rows are not those of a table.
+///
+/// # Errors
+/// A sentence that names the reason.
+pub(super) fn refuse_lock(tokens: &[Token<'_>]) -> Result<()> {
+    const CLAUSES: [&str; 6] = ["distinct", "group", "having", "union", "intersect", "except"];
+    const AGGREGATES: [&str; 6] = ["count", "sum", "avg", "min", "max", "string_agg"];
+    let mut depth = 0usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match token.text {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            _ if depth > 0 => (),
+            _ => {
+                let is_call = tokens.get(at + 1).is_some_and(|next| next.sign("("));
+                let why = if CLAUSES.iter().any(|word| token.is(word)) {
+                    token.text.to_ascii_uppercase()
+                } else if is_call && AGGREGATES.iter().any(|word| token.is(word)) {
+                    "aggregate functions".to_owned()
+                } else {
+                    continue;
+                };
+                let message = format!("FOR UPDATE is not allowed with {why}");
+                return Err(SqlError::unsupported(message));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Returns whether these tokens begin with these words; a star is any token, and an apostrophe any
 /// literal in quotes.
 fn begins(tokens: &[Token<'_>], words: &[&str]) -> bool {
@@ -123,6 +153,10 @@ mod tests {
             let error = refuse(&tokens(source).unwrap()).unwrap_err();
             assert_eq!(error.code, "0A000", "{source}");
         }
+        for source in ["select count(*) from t", "select distinct a from t"] {
+            assert_eq!(refuse_lock(&tokens(source).unwrap()).unwrap_err().code, "0A000");
+        }
+        assert!(refuse_lock(&tokens("select (select max(a) from s) from t").unwrap()).is_ok());
         let fine = [
             "select distinct a from t where a = any(array[1, 2])",
             "select 'array[1]', \"lateral\" from t, s",

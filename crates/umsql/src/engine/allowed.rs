@@ -51,12 +51,12 @@ const OWN: &str = "\
     array_to_string busy_loop bytea clock_timestamp col_description current_catalog \
     current_database current_role current_schema current_setting current_user date_part \
     date_trunc extract float4 float8 format_type int2 int4 int8 now numeric obj_description \
-    pg_advisory_unlock_all pg_bool pg_date pg_div pg_encoding_to_char pg_function_is_visible \
-    pg_get_constraintdef pg_get_expr pg_get_userbyid pg_is_in_recovery pg_mod \
-    pg_relation_is_publishable pg_similar pg_size_pretty pg_sleep pg_substr pg_table_is_visible \
-    pg_table_size pg_text pg_timestamp pg_timestamptz pg_type_is_visible preemptive_sleep \
-    session_user set_config shobj_description statement_timestamp transaction_timestamp \
-    ums_type_oid ums_type_width version";
+    pg_advisory_unlock_all pg_bool pg_date pg_div pg_encoding_to_char pg_format \
+    pg_function_is_visible pg_get_constraintdef pg_get_expr pg_get_userbyid pg_is_in_recovery \
+    pg_mod pg_relation_is_publishable pg_similar pg_size_pretty pg_sleep pg_substr \
+    pg_table_is_visible pg_table_size pg_text pg_timestamp pg_timestamptz pg_type_is_visible \
+    preemptive_sleep session_user set_config shobj_description statement_timestamp \
+    transaction_timestamp ums_type_oid ums_type_width version";
 
 /// PRAGMAs with and without a value. Those that change something change it for one connection, or
 /// are writes that pass the write gate.

@@ -26,6 +26,7 @@ mod scalar;
 mod search;
 mod steps;
 mod tables;
+mod templates;
 mod texts;
 mod times;
 mod values;

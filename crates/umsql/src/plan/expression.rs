@@ -213,7 +213,12 @@ impl Within<'_> {
                 other => other,
             }),
             "numeric" => match arguments.len() {
-                1 => Typed::numeric(None),
+                1 => match arguments[0] {
+                    // The digits of a literal in quotes.
+                    [text] if text.kind == TokenKind::Text => literal(text.value().trim())
+                        .map_or(Typed::numeric(None), |typed| Typed::numeric(typed.scale)),
+                    _ => Typed::numeric(None),
+                },
                 2 => Typed::numeric(Some(0)),
                 _ => Typed::numeric(arguments.get(2)?.first()?.text.parse().ok()),
             },
@@ -281,8 +286,8 @@ fn call(function: &str) -> Option<u32> {
         "total" | "julianday" | "sqrt" | "ln" | "exp" | "power" => types::FLOAT8,
         "lower" | "upper" | "substr" | "pg_substr" | "pg_text" | "substring" | "trim"
         | "replace" | "hex" | "quote" | "typeof" | "group_concat" | "string_agg" | "printf"
-        | "format" | "version" | "current_database" | "current_user" | "current_schema"
-        | "strftime" | "time" => types::TEXT,
+        | "format" | "pg_format" | "version" | "current_database" | "current_user"
+        | "current_schema" | "strftime" | "time" => types::TEXT,
         "date" => types::DATE,
         "datetime" => types::TIMESTAMP,
         "now" | "clock_timestamp" | "statement_timestamp" | "transaction_timestamp" => {
