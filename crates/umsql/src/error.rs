@@ -279,6 +279,20 @@ fn value_code(message: &str) -> Option<&'static str> {
     match message {
         "invalid regular expression" => return Some("2201B"),
         "negative substring length not allowed" => return Some("22011"),
+        "cannot take square root of a negative number"
+        | "zero raised to a negative power is undefined"
+        | "a negative number raised to a non-integer power yields a complex result" => {
+            return Some("2201F");
+        }
+        "cannot take logarithm of zero" | "cannot take logarithm of a negative number" => {
+            return Some("2201E");
+        }
+        "input is out of range" => return Some("22003"),
+        "field position must not be zero" => return Some("22023"),
+        "null character not permitted"
+        | "requested character too large for encoding"
+        | "requested length too large" => return Some("54000"),
+        "the arguments of greatest and least have different types" => return Some("42804"),
         "null values cannot be formatted as an SQL identifier" => return Some("22004"),
         _ if message.contains("for format()") || message.contains("format() type") => {
             return Some("22023");

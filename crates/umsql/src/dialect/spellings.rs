@@ -24,11 +24,15 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let is_call = self.next_is(1, "(") && !self.is_in_schema();
         match word {
             "substring" | "substr" if is_call => self.substring(),
-            "format" if is_call => {
-                self.operand = Some(self.put(1, "pg_format"));
+            "format" | "mod" if is_call => {
+                self.operand = Some(self.put(1, &format!("pg_{word}")));
                 true
             }
             "trim" if is_call => self.trim(),
+            "btrim" if is_call => {
+                self.operand = Some(self.put(1, "trim"));
+                true
+            }
             "position" if is_call => self.position(),
             "overlay" if is_call => self.overlay(),
             "similar" if self.next_is(1, "to") => self.similar(),

@@ -7,6 +7,7 @@ use rusqlite::{Connection, Result};
 
 use super::scalar::deterministic;
 use super::steps::failed;
+use super::strings::{quoted_literal, quoted_name};
 use super::values::{Answer, Counted, bytes};
 use crate::wire::types;
 
@@ -89,11 +90,11 @@ impl Place<'_> {
         let text = match self.kind {
             's' => text,
             'L' if is_null => "NULL".to_owned(),
-            'L' => literal(&text),
+            'L' => quoted_literal(&text),
             'I' if is_null => {
                 return Err(failed("null values cannot be formatted as an SQL identifier"));
             }
-            'I' => identifier(&text),
+            'I' => quoted_name(&text),
             kind => {
                 return Err(failed(&format!("unrecognized format() type specifier \"{kind}\"")));
             }
@@ -110,21 +111,6 @@ fn digits(text: &str) -> (Option<usize>, &str) {
     let end = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     let number = (end > 0).then(|| text[..end].parse().unwrap_or(usize::MAX));
     (number, &text[end..])
-}
-
-fn literal(text: &str) -> String {
-    let escape = if text.contains('\\') { "E" } else { "" };
-    format!("{escape}'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
-}
-
-fn identifier(text: &str) -> String {
-    let is_plain = |(at, char): (usize, char)| {
-        matches!(char, 'a'..='z' | '_') || (at > 0 && char.is_ascii_digit())
-    };
-    if !text.is_empty() && text.char_indices().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("\"{}\"", text.replace('"', "\"\""))
 }
 
 #[cfg(test)]

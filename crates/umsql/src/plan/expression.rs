@@ -179,6 +179,14 @@ impl Within<'_> {
         let first = || self.expression(arguments.first()?);
         let second = || arguments.get(1)?.first()?.text.parse().ok();
         Some(match function {
+            "greatest" | "least" => self.choice(arguments)?,
+            "gcd" | "lcm" => first()?.widest(self.expression(arguments.get(1)?)?)?,
+            "div" => match first()?.oid {
+                types::FLOAT4 | types::FLOAT8 => return None,
+                _ => Typed::numeric(Some(0)),
+            },
+            // Of a whole number, PostgreSQL computes the function of doubles.
+            "sqrt" | "ln" | "exp" | "power" | "pow" | "log" | "log10" => Typed::new(types::FLOAT8),
             "max" | "min" | "abs" | "nullif" | "lag" | "lead" | "first_value" | "last_value"
             | "nth_value" => first()?,
             "coalesce" | "ifnull" => self.choice(arguments)?,
@@ -282,11 +290,15 @@ fn branches<'t, 'a>(inner: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
 fn call(function: &str) -> Option<u32> {
     Some(match function {
         "count" | "row_number" | "rank" | "dense_rank" | "random" | "changes" => types::INT8,
-        "length" | "ntile" | "instr" | "unicode" | "preemptive_sleep" => types::INT4,
-        "total" | "julianday" | "sqrt" | "ln" | "exp" | "power" => types::FLOAT8,
-        "lower" | "upper" | "substr" | "pg_substr" | "pg_text" | "substring" | "trim"
-        | "replace" | "hex" | "quote" | "typeof" | "group_concat" | "string_agg" | "printf"
-        | "format" | "pg_format" | "version" | "current_database" | "current_user"
+        "length" | "ntile" | "instr" | "unicode" | "preemptive_sleep" | "ascii" | "char_length"
+        | "character_length" | "bit_length" | "octet_length" | "strpos" => types::INT4,
+        "total" | "julianday" | "cbrt" | "sin" | "cos" | "tan" | "asin" | "acos" | "atan"
+        | "atan2" | "sinh" | "cosh" | "tanh" | "degrees" | "radians" | "pi" => types::FLOAT8,
+        "left" | "right" | "lpad" | "rpad" | "repeat" | "split_part" | "translate" | "initcap"
+        | "reverse" | "chr" | "to_hex" | "quote_literal" | "quote_ident" | "btrim" | "ltrim"
+        | "rtrim" | "lower" | "upper" | "substr" | "pg_substr" | "pg_text" | "substring"
+        | "trim" | "replace" | "hex" | "quote" | "typeof" | "group_concat" | "string_agg"
+        | "printf" | "format" | "pg_format" | "version" | "current_database" | "current_user"
         | "current_schema" | "strftime" | "time" => types::TEXT,
         "date" => types::DATE,
         "datetime" => types::TIMESTAMP,
@@ -302,7 +314,7 @@ fn call(function: &str) -> Option<u32> {
         "pg_date" => types::DATE,
         "pg_timestamp" => types::TIMESTAMP,
         "pg_timestamptz" => types::TIMESTAMPTZ,
-        "pg_bool" | "pg_is_in_recovery" | "pg_table_is_visible" => types::BOOL,
+        "starts_with" | "pg_bool" | "pg_is_in_recovery" | "pg_table_is_visible" => types::BOOL,
         "pg_sleep" | "pg_advisory_unlock_all" => types::VOID,
         _ => return None,
     })
