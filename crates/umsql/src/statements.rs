@@ -128,6 +128,18 @@ impl Session {
         }
     }
 
+    fn discard(&mut self, tag: &str) -> Result<()> {
+        if matches!(tag, "DISCARD ALL" | "DISCARD TEMP") {
+            self.drop_temporary_tables()?;
+        }
+        if tag == "DISCARD ALL" {
+            self.prepared = Vec::new();
+            self.portals = Vec::new();
+            self.reset(None)?;
+        }
+        Ok(())
+    }
+
     fn drop_temporary_tables(&mut self) -> Result<()> {
         // Without a connection of its own, the session has none.
         let Some(lease) = &self.lease else { return Ok(()) };
@@ -156,14 +168,7 @@ impl Session {
                 (no_rows, "RESET")
             }
             Statement::Discard(tag) => {
-                if matches!(*tag, "DISCARD ALL" | "DISCARD TEMP") {
-                    self.drop_temporary_tables()?;
-                }
-                if *tag == "DISCARD ALL" {
-                    self.prepared = Vec::new();
-                    self.portals = Vec::new();
-                    self.reset(None)?;
-                }
+                self.discard(tag)?;
                 (no_rows, tag)
             }
             Statement::Deallocate(None) => {

@@ -109,11 +109,8 @@ fn best() -> Mechanism {
 }
 
 fn run(how: Mechanism) -> Result<(), String> {
-    // Before any thread is watched. A thread that stopped at its gate while it looked a function up
-    // would hold the loader's lock, for which this thread would then wait.
     adopt::prepare();
-    // Not a pipe: writing to a pipe whose reader has ended already would end a C program by
-    // SIGPIPE.
+    // Not a pipe: if its reader has ended, a write would end a C program by SIGPIPE.
     let (mut reader, mut writer) = UnixStream::pair().map_err(|e| e.to_string())?;
     let cpu = super::place::some_cpu();
     let seen = Arc::new(Seen::default());

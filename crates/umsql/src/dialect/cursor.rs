@@ -65,7 +65,7 @@ impl Declare {
                 return Err(SqlError::unsupported(format!("a {word} cursor is not supported")));
             }
             let is_default = word.is("asensitive") || word.is("insensitive");
-            if !is_default && !(word.is("no") && r.take(&["scroll"])) {
+            if !(is_default || word.is("no") && r.take(&["scroll"])) {
                 return Err(near(word));
             }
         }

@@ -1,5 +1,5 @@
-//! Divisions become calls, because SQLite's operators return NULL where PostgreSQL has an error, and
-//! its `%` knows whole numbers only.
+//! Divisions become calls, because SQLite's operators return NULL where PostgreSQL has an error,
+//! and its `%` knows whole numbers only.
 //!
 //! ```text
 //!   a * b / c       ──▶  pg_div(a * b, c)

@@ -9,6 +9,7 @@ pub(crate) mod tokens;
 
 mod casts;
 mod characteristics;
+mod copy;
 mod cursor;
 mod division;
 mod forms;
@@ -24,8 +25,9 @@ mod unsupported;
 pub(crate) mod statement;
 
 pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, TableLock};
+pub(crate) use copy::{Copy, CopyOut, Forced};
 pub(crate) use cursor::{Cursor, Declare, Fetch};
 pub(crate) use prepare::{Execute, Prepare};
-pub(crate) use statement::{Copy, Statement};
+pub(crate) use statement::Statement;
 pub(crate) use titles::entitle;
 pub(crate) use translate::Sql;

@@ -147,7 +147,7 @@ mod tests {
             "delete from t using s where true",
             "delete from t where current of c",
             "select 1 union select 2 intersect select 3",
-            "select sum(a) over (order by d range between '1 day' preceding and current row) from t",
+            "select sum(a) over (order by d range between '1 day' preceding and d) from t",
         ];
         for source in refused {
             let error = refuse(&tokens(source).unwrap()).unwrap_err();

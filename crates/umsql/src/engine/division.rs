@@ -18,7 +18,7 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
         operation(context, i64::checked_div, |one, other| one / other)
     })?;
     deterministic(connection, "pg_mod", 2, |context| {
-        operation(context, |one, other| Some(one.wrapping_rem(other)), remainder)
+        operation(context, |one, other| one.checked_rem(other).or(Some(0)), remainder)
     })
 }
 

@@ -2,8 +2,8 @@
 //! `least`.
 //!
 //! They compute with doubles. What is exact in a double (`ceil`, `trunc`) has the type of its
-//! argument; the others (`sqrt`, `ln`) are doubles, also of a numeric, for which PostgreSQL computes
-//! more digits.
+//! argument; the others (`sqrt`, `ln`) are doubles, also of a numeric, for which PostgreSQL
+//! computes more digits.
 
 use rusqlite::functions::Context;
 use rusqlite::types::{Value, ValueRef};

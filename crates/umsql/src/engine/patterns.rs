@@ -4,10 +4,9 @@
 //! backslash, if none is given. ILIKE is `match`, the function of another operator of SQLite.
 //!
 //! Each lets others run, and looks for a cancellation, every millisecond; a regular expression that
-//! may take longer is matched outside the scheduler, and a very large one is refused. GLOB
-//! matches what SQLite's own matches; the tests compare them. SQLite uses an index for `GLOB 'a*'`, and
-//! for LIKE on a column with COLLATE NOCASE, only with its own functions, so here it reads the
-//! table.
+//! may take longer is matched outside the scheduler, and a very large one is refused. GLOB matches
+//! what SQLite's own matches; the tests compare them. SQLite uses an index for `GLOB 'a*'`, and for
+//! LIKE on a column with COLLATE NOCASE, only with its own functions, so here it reads the table.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
-//! `pg_format(template, ..)`, PostgreSQL's `format`: `%s`, `%I` and `%L`, with positions and widths.
-//! SQLite's function of that name is that of C.
+//! `pg_format(template, ..)`, PostgreSQL's `format`: `%s`, `%I` and `%L`, with positions and
+//! widths. SQLite's function of that name is that of C.
 
 use rusqlite::functions::Context;
 use rusqlite::types::ValueRef;

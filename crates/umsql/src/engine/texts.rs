@@ -37,7 +37,7 @@ pub(super) fn register(connection: &Connection, max: usize) -> Result<()> {
     deterministic(connection, "upper", 1, |context| cased(context, <[u8]>::make_ascii_uppercase))?;
     deterministic(connection, "lower", 1, |context| cased(context, <[u8]>::make_ascii_lowercase))?;
     for (name, arguments) in [("substr", 2), ("substr", 3), ("substring", 2), ("substring", 3)] {
-        deterministic(connection, name, arguments, |context| substr(context, |part| Ok(part)))?;
+        deterministic(connection, name, arguments, |context| substr(context, Ok))?;
     }
     for arguments in [2, 3] {
         deterministic(connection, "pg_substr", arguments, pg_substr)?;
