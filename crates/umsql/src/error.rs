@@ -158,6 +158,7 @@ impl From<rusqlite::Error> for SqlError {
                 offset: usize::try_from(offset).ok(),
                 ..from_sqlite(error.extended_code, msg)
             },
+            rusqlite::Error::UserFunctionError(error) => from_message(error.to_string()),
             rusqlite::Error::NulError(_) => {
                 SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
             }
@@ -270,6 +271,15 @@ fn value_code(message: &str) -> Option<&'static str> {
     }
     if message.starts_with("cannot cast type ") {
         return Some("42846");
+    }
+    if message.starts_with("value too long for type ") {
+        return Some("22001");
+    }
+    if message.starts_with("null value in column ") {
+        return Some("23502");
+    }
+    if message.contains("is of type ") && message.contains(" but expression is of type ") {
+        return Some("42804");
     }
     let too_large = message.contains(" out of range for type ")
         || message.ends_with(" out of range")

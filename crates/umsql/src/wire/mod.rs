@@ -5,6 +5,8 @@
 //! It does not read from sockets, and has no sessions.
 
 pub(crate) mod datetime;
+pub(crate) mod decimal;
+mod hex;
 pub(crate) mod message;
 pub(crate) mod numeric;
 pub(crate) mod out;
