@@ -7,7 +7,7 @@ use rusqlite::types::{Value, ValueRef};
 
 use crate::dialect::tokens::tokens;
 use crate::dialect::translate;
-use crate::dialect::{Execute, Prepare, Statement};
+use crate::dialect::{Edits, Execute, Prepare, Statement};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::Conn;
 use crate::plan::Plan;
@@ -59,7 +59,7 @@ impl Session {
         let mut given: Vec<Value> = Vec::new();
         if let Some(arguments) = &execute.arguments {
             let source = format!("SELECT {arguments}");
-            let sql = translate::sql(&tokens(&source)?, &source)?;
+            let sql = translate::sql(&tokens(&source)?, &source, &Edits::default())?;
             let lease = self.lease()?;
             let mut query = lease.prepare_cached(&sql.texts[0]).map_err(SqlError::from)?;
             let count = query.column_count();

@@ -9,7 +9,9 @@ pub(crate) mod tokens;
 
 mod casts;
 mod characteristics;
+mod edits;
 mod forms;
+mod keys;
 mod order;
 mod prepare;
 mod reader;
@@ -20,6 +22,7 @@ pub(crate) mod translate;
 pub(crate) mod statement;
 
 pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, TableLock};
+pub(crate) use edits::Edits;
 pub(crate) use prepare::{Execute, Prepare};
 pub(crate) use statement::{Copy, Statement};
 pub(crate) use titles::entitle;
