@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use super::assignments::{assignments, assigns};
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
-use crate::dialect::tokens::{statements, tokens};
-use crate::dialect::{Statement, statement};
+use crate::dialect::tokens::{Token, statements, tokens};
+use crate::dialect::{Edits, Statement, statement};
 use crate::error::{Result, SqlError};
 use crate::wire::types::{self, Column};
 
@@ -48,14 +49,35 @@ impl Plan {
             ));
         };
         let tokens = &mut list[range.clone()];
-        if has_literals(tokens) {
-            read_literals(tokens, db)?;
-        }
-        let statement = statement::recognise(tokens, text)?;
-        let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
+        let (types, edits) = read_types(tokens, declared, db)?;
+        let statement = statement::recognise(tokens, text, &edits)?;
         let (described, size) = (OnceLock::new(), text.len());
         Ok(Plan { statement: Some(statement), types, described, size })
     }
+}
+
+/// Returns whether [`read_types`] could change something in the statement, or refuse it.
+pub(crate) fn needs_types(tokens: &[Token<'_>]) -> bool {
+    has_literals(tokens) || assigns(tokens)
+}
+
+/// Gives the statement's literals the types of the columns beside them. Returns the types of its
+/// parameters, and what is written into it so that it stores values of its columns' types.
+///
+/// # Errors
+/// That of PostgreSQL, if a value is none of its column's type.
+pub(crate) fn read_types(
+    tokens: &mut [Token<'_>],
+    declared: &[u32],
+    db: &Connection,
+) -> Result<(Box<[u32]>, Edits)> {
+    let literals = match has_literals(tokens) {
+        true => read_literals(tokens, db)?,
+        false => Edits::default(),
+    };
+    let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
+    let edits = assignments(tokens, (declared, &types), db)?;
+    Ok((types, edits.and(literals)))
 }
 
 /// Returns a sample value of this type.
