@@ -119,12 +119,6 @@ impl Session {
         let lease = self.lease()?;
         let table = Table::named(&copy.table);
         let listed = &copy.columns;
-        for (index, name) in listed.iter().enumerate() {
-            if listed[..index].iter().any(|other| other.eq_ignore_ascii_case(name)) {
-                let message = format!("column \"{name}\" specified more than once");
-                return Err(SqlError::new("42701", message));
-            }
-        }
         let own: Vec<String> = match listed.is_empty() {
             true => table.columns(lease).iter().map(|column| quote(&column.name)).collect(),
             false => listed.iter().map(|name| quote(name)).collect(),
@@ -132,6 +126,12 @@ impl Session {
         let selected = if own.is_empty() { "*".to_owned() } else { own.join(", ") };
         let from = quote(&table.name);
         let prepared = lease.prepare(&format!("SELECT {selected} FROM {from}"))?;
+        for (index, name) in listed.iter().enumerate() {
+            if listed[..index].iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                let message = format!("column \"{name}\" specified more than once");
+                return Err(SqlError::new("42701", message));
+            }
+        }
         let target = |column: rusqlite::Column<'_>| {
             let of_view = || Target::of_view(column.name(), column.decl_type().unwrap_or_default());
             table.column(lease, column.name()).unwrap_or_else(of_view)
@@ -298,6 +298,18 @@ impl<'a> Lines<'a> {
                         }
                         field.push(byte);
                     }
+                    // Hexadecimal digits, at most two; without one, the letter itself.
+                    Some(b'x') => {
+                        let is_digit = |next: &(usize, u8)| next.1.is_ascii_hexdigit();
+                        let digit = |(_, digit): (usize, u8)| (digit as char).to_digit(16);
+                        let mut byte = bytes.next_if(is_digit).and_then(digit);
+                        if let Some(high) = byte
+                            && let Some(low) = bytes.next_if(is_digit).and_then(digit)
+                        {
+                            byte = Some(high << 4 | low);
+                        }
+                        field.push(byte.map_or(b'x', |byte| byte as u8));
+                    }
                     Some(other) => field.push(other),
                     None => field.push(b'\\'),
                 }
@@ -390,6 +402,8 @@ mod tests {
         assert_eq!(rows[1], row(&["2", "\\N", "c"]));
         let rows = all(false, &["\\101\\0\\758\t\\8"]);
         assert_eq!(rows[0], row(&["A\0=8", "8"]));
+        let rows = all(false, &["\\x41\\x4g\\xg\\x414"]);
+        assert_eq!(rows[0], row(&["A\u{4}gxgA4"]));
     }
 
     #[test]

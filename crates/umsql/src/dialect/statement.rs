@@ -287,7 +287,7 @@ fn copy(mut r: Reader<'_, '_>) -> Result<Copy> {
     if !r.take(&["from", "stdin"]) {
         return Err(unsupported());
     }
-    let csv = r.rest.iter().any(|token| token.is("csv"));
+    let csv = r.rest.iter().any(|token| token.value().eq_ignore_ascii_case("csv"));
     let mut copy = Copy {
         table,
         columns,
