@@ -183,7 +183,7 @@ fn numeric(value: ValueRef<'_>, modifier: i32) -> Result<Value> {
         ValueRef::Blob(_) => return Err(mismatch(value, types::NUMERIC)),
         ValueRef::Integer(_) | ValueRef::Real(_) if modifier < 0 => return Ok(value.try_into()?),
         ValueRef::Text(text) => casts::short(text, types::NUMERIC)?.to_owned(),
-        ValueRef::Real(real) => real.to_string(),
+        ValueRef::Real(real) => sure_digits(real, modifier),
         number => types::to_text(number),
     };
     if is_nan(text.as_bytes()) {
@@ -212,6 +212,19 @@ fn numeric(value: ValueRef<'_>, modifier: i32) -> Result<Value> {
         Ok(int) => Ok(Value::Integer(int)),
         Err(_) => casts::float(ValueRef::Text(digits.as_bytes()), types::NUMERIC),
     }
+}
+
+/// Returns the digits of a number that is the result of arithmetic: `1.005 * 3` is 3.015, although
+/// the product of the floating point numbers is a little less. A number that keeps more
+/// digits than are sure is written as it is.
+fn sure_digits(real: f64, modifier: i32) -> String {
+    let text = real.to_string();
+    let scale = types::digits(modifier).map_or(0, |(_, scale)| scale.into());
+    if !real.is_finite() || decimal::whole_digits(&text) + scale >= types::DIGITS {
+        return text;
+    }
+    let sure = format!("{real:.*e}", types::DIGITS - 1).parse::<f64>();
+    sure.map_or(text, |real| real.to_string())
 }
 
 fn boolean(value: ValueRef<'_>) -> Result<Value> {
@@ -281,6 +294,8 @@ mod tests {
             (text("-1.5e2"), "numeric(5,1)", int(-150)),
             (int(999), "numeric(5,2)", int(999)),
             (real(999.994), "numeric(5,2)", real(999.99)),
+            (real(1.005 * 3.0), "numeric(5,2)", real(3.02)),
+            (real(12_345_678_901.234_567), "numeric(17,6)", real(12_345_678_901.234_567)),
             (real(0.004), "numeric(2,2)", int(0)),
             (text("nan"), "numeric(5,2)", text("NaN")),
             (text("-inf"), "numeric", real(f64::NEG_INFINITY)),

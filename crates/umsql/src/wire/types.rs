@@ -94,7 +94,7 @@ pub(crate) fn scale(modifier: i32) -> Option<u16> {
 }
 
 /// The decimal digits that a floating point number has for sure.
-const DIGITS: usize = 15;
+pub(crate) const DIGITS: usize = 15;
 
 /// Returns a number with this many digits behind its point.
 pub(crate) fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
