@@ -31,8 +31,8 @@ impl Session {
 
     /// Returns the prepared statement that EXECUTE names. It must not be an EXECUTE, which could
     /// name itself.
-    pub(crate) fn prepared_for(&self, execute: &Execute) -> Result<Arc<Plan>> {
-        let plan = self.plan_named(&execute.name)?;
+    pub(crate) fn prepared_for(&mut self, execute: &Execute) -> Result<Arc<Plan>> {
+        let plan = self.fresh_plan(&execute.name)?;
         match plan.statement {
             Some(Statement::Execute(_)) => {
                 Err(SqlError::unsupported("EXECUTE of a prepared EXECUTE is not supported"))

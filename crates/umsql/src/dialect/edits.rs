@@ -13,6 +13,10 @@
 use std::borrow::Cow;
 
 use super::tokens::Token;
+use crate::error::{Result, SqlError};
+
+/// The most edits of a statement.
+const EDITS_MAX: usize = 1 << 18;
 
 /// The edits of one statement.
 #[derive(Debug, Default)]
@@ -55,6 +59,16 @@ impl Edits {
         self.0.extend(others.0);
         self.0.sort_by_key(|edit| (edit.at, edit.place));
         self
+    }
+
+    /// Returns an error if there are so many that they take too much memory.
+    ///
+    /// # Errors
+    /// 54001.
+    pub(crate) fn check(&self) -> Result<()> {
+        let message = "the statement has too many values that must be converted";
+        let refused = || SqlError::new("54001", message).hint("Send fewer rows in a statement.");
+        if self.0.len() < EDITS_MAX { Ok(()) } else { Err(refused()) }
     }
 
     fn add(&mut self, token: &Token<'_>, place: Place, text: Cow<'static, str>) {

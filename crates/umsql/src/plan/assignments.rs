@@ -372,6 +372,7 @@ impl<'w> Assigner<'w> {
     /// Writes a call around a value, if it needs one.
     fn value(&mut self, item: &[Token<'_>], target: &Target, table: &Table) -> Result<()> {
         let (Some(first), Some(last)) = (item.first(), item.last()) else { return Ok(()) };
+        self.edits.check()?;
         if is_default(item) {
             return self.literal(item, target);
         }
@@ -401,6 +402,7 @@ impl<'w> Assigner<'w> {
 
     /// Writes what is stored in place of a value.
     fn literal(&mut self, item: &[Token<'_>], target: &Target) -> Result<()> {
+        self.edits.check()?;
         let inner = without_parentheses(item);
         if is_default(item) {
             let text = target.default.as_ref().map(|text| format!("({text})"));
@@ -530,6 +532,15 @@ mod tests {
         ] {
             assert_eq!(written(from).as_deref(), Ok(to));
         }
+    }
+
+    #[test]
+    fn a_statement_with_too_many_conversions_is_refused() {
+        let rows = |count| format!("insert into t (b) values {}", vec!["(1=1)"; count].join(","));
+        assert!(written(&rows(1000)).is_ok());
+        assert_eq!(written(&rows(1 << 18)), Err("54001"));
+        let whole = format!("insert into t (a) values {}", vec!["(1+1)"; 1 << 18].join(","));
+        assert!(written(&whole).unwrap().len() < whole.len() + 100);
     }
 
     #[test]

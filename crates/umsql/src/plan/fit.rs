@@ -21,6 +21,10 @@ use crate::engine::{AS_TRUTH, assigned};
 use crate::error::{Result, SqlError};
 use crate::wire::types;
 
+/// The type of an expression that is nested more deeply is not looked for, because SQLite has not
+/// read the statement yet, and may refuse it for its depth.
+const DEPTH_MAX: usize = 32;
+
 /// What has to be done with a value.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fit {
@@ -75,7 +79,8 @@ impl<'v> Values<'v> {
 
     fn expression(&self, item: &[Token<'_>], target: &Target) -> Result<Fit> {
         let names = self.names.get_or_init(|| Names::certain(self.db, self.tokens));
-        let typed = expression(item, self.declared, names);
+        let is_flat = depth(item) <= DEPTH_MAX;
+        let typed = is_flat.then(|| expression(item, self.declared, names)).flatten();
         let typed = typed.filter(|typed| typed.oid != 0 && typed.oid != types::UNKNOWN);
         let mut sent = None;
         if let [one] = item
@@ -249,14 +254,34 @@ fn width(oid: u32) -> i16 {
     types::size(oid)
 }
 
+/// Returns how deeply an expression is nested.
+fn depth(item: &[Token<'_>]) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    for token in item {
+        if token.sign("(") || token.is("case") {
+            depth += 1;
+        } else if token.sign(")") || token.is("end") {
+            depth = depth.saturating_sub(1);
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
 /// Returns an item without the parentheses around all of it.
-pub(super) fn without_parentheses<'t, 'a>(mut item: &'t [Token<'a>]) -> &'t [Token<'a>] {
-    while let [open, inner @ .., _] = item
-        && open.sign("(")
-        && closing(item) == Some(item.len() - 1)
-        && !inner.is_empty()
-    {
-        item = inner;
+pub(super) fn without_parentheses<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
+    let mut inner = item;
+    for _ in 0..DEPTH_MAX {
+        match inner {
+            [open, rest @ .., _]
+                if open.sign("(")
+                    && closing(inner) == Some(inner.len() - 1)
+                    && !rest.is_empty() =>
+            {
+                inner = rest;
+            }
+            _ => return inner,
+        }
     }
     item
 }
@@ -342,6 +367,17 @@ mod tests {
             ("-1.50", "x", Fit::Call(Some(2))),
         ] {
             assert_eq!(fit(value, column), Ok(expected), "{value} {column}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_nested_deeply_is_looked_at_when_it_is_stored() {
+        let nested =
+            |depth: usize, text: &str| format!("{}{text}{}", "(".repeat(depth), ")".repeat(depth));
+        assert_eq!(fit(&nested(20, "true"), "i"), Err("42804"));
+        for depth in [40, 100_000] {
+            assert_eq!(fit(&nested(depth, "true"), "i"), Ok(Fit::Call(None)));
+            assert_eq!(fit(&format!("abs{} + 1", nested(depth, "i")), "i"), Ok(Fit::Call(None)));
         }
     }
 

@@ -25,14 +25,26 @@ pub(crate) struct Plan {
     pub(crate) types: Box<[u32]>,
     /// The columns that the first Describe reported. Later executions use the same columns.
     pub(crate) described: OnceLock<Box<[Column]>>,
+    /// What it is made of, if it stores values: it is made anew when the schema has changed,
+    /// because the columns may have other types.
+    pub(crate) source: Option<Source>,
     /// The length of its text, used as an estimate of the memory that the plan takes.
     pub(crate) size: usize,
 }
 
+/// What a plan is made of.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) text: Box<str>,
+    pub(crate) declared: Box<[u32]>,
+    /// The number of the schema at which it was made.
+    pub(crate) schema: u64,
+}
+
 impl Plan {
     /// Makes the plan for `text`. `declared` has the types that the client declared, and zero for
-    /// each type that it did not declare.
-    pub(crate) fn new(text: &str, declared: &[u32], db: &Connection) -> Result<Plan> {
+    /// each type that it did not declare. `schema` is the number of the schema.
+    pub(crate) fn new(text: &str, declared: &[u32], schema: u64, db: &Connection) -> Result<Plan> {
         let mut list = tokens(text)?;
         let all = statements(&list);
         let [range] = &all[..] else {
@@ -41,6 +53,7 @@ impl Plan {
                     statement: None,
                     types: declared.into(),
                     described: OnceLock::new(),
+                    source: None,
                     size: text.len(),
                 });
             }
@@ -51,8 +64,10 @@ impl Plan {
         let tokens = &mut list[range.clone()];
         let (types, edits) = read_types(tokens, declared, db)?;
         let statement = statement::recognise(tokens, text, &edits)?;
-        let (described, size) = (OnceLock::new(), text.len());
-        Ok(Plan { statement: Some(statement), types, described, size })
+        let source = || Source { text: text.into(), declared: declared.into(), schema };
+        let source = assigns(tokens).then(source);
+        let size = if source.is_some() { 2 * text.len() } else { text.len() };
+        Ok(Plan { statement: Some(statement), types, described: OnceLock::new(), source, size })
     }
 }
 

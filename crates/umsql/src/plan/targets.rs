@@ -51,6 +51,7 @@ impl Table {
         let found = db.column_metadata(self.schema.as_deref(), self.name.as_str(), name).ok()?;
         let (declared, _, not_null, key, _) = found;
         let declared = declared.and_then(|declared| declared.to_str().ok()).unwrap_or_default();
+        let declared = declared.trim();
         Some(Target::new(name.to_owned(), declared, key && !not_null, key))
     }
 
@@ -85,14 +86,20 @@ impl Table {
 impl Target {
     fn new(name: String, declared: &str, nullable_key: bool, key: bool) -> Target {
         let oid = types::by_name(declared);
-        let is_open = declared.is_empty()
-            || (oid == types::TEXT && !declared.trim().eq_ignore_ascii_case("text"));
+        let is = |names: &[&str]| names.iter().any(|name| declared.eq_ignore_ascii_case(name));
+        let is_open = match oid {
+            _ if declared.contains('[') => true,
+            types::TEXT => !is(&["text"]),
+            // Names such as `point` stand for whole numbers in SQLite.
+            types::INT8 => !is(&["bigint", "int8", "bigserial"]),
+            _ => false,
+        };
         Target {
             name,
             oid: if is_open { types::UNKNOWN } else { oid },
             modifier: types::modifier(declared),
             // SQLite puts a number in place of NULL into this one, even if it is NOT NULL.
-            keyed: nullable_key || (key && declared.trim().eq_ignore_ascii_case("integer")),
+            keyed: nullable_key || (key && is(&["integer"])),
             default: None,
         }
     }
@@ -118,7 +125,7 @@ mod tests {
         db.execute_batch(
             "create table t(a integer primary key, b varchar(3) not null default 'x', c, d interval,
                  e int generated always as (a + 1));
-             create table u(a int primary key, b int, c int not null);
+             create table u(a int primary key, b int, c int not null, d int[], e point, f bigint);
              create view v as select 1 as a",
         )
         .unwrap();
@@ -135,6 +142,8 @@ mod tests {
         };
         assert!(keyed("t", "A") && keyed("u", "a"));
         assert!(!keyed("t", "b") && !keyed("u", "b") && !keyed("u", "c"));
+        let of_u = |column| Table::named("u").column(&db, column).unwrap().oid;
+        assert_eq!([of_u("d"), of_u("e"), of_u("f")], [open, open, types::INT8]);
         assert!(table.column(&db, "nothing").is_none());
         assert!(Table::named("v").columns(&db).is_empty());
     }
