@@ -57,6 +57,33 @@ fn parameters_and_lines_are_converted_as_literals_are() {
 }
 
 #[test]
+fn a_time_is_found_by_the_value_with_which_it_was_stored() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    run(&mut client, "create table t(n int, d date, m timestamp, z timestamptz)");
+    run(&mut client, "prepare put (timestamptz) as insert into t values (2, $1, $1, $1)");
+    run(
+        &mut client,
+        "insert into t values (1, '2026-01-05', '2026-01-05', '2026-01-05T02:00:00+02:00');
+         execute put ('2026-01-05')",
+    );
+    for condition in [
+        "d = '2026-01-05'",
+        "m = '2026-01-05'",
+        "z = '2026-01-05'",
+        "z = '2026-01-05 03:00+03'",
+        "m between '2026-01-05' and '2026-01-05'",
+        "z in ('2026-01-04', '2026-01-05')",
+        "z >= '2026-01-05' and z < '2026-01-05 00:00:00.5'",
+    ] {
+        let found = shown(&mut client, &format!("select n from t where {condition} order by n"));
+        assert_eq!(found, ["1", "2"], "{condition}");
+    }
+    run(&mut client, "prepare get (timestamptz) as select count(*) from t where z = $1");
+    assert_eq!(one(&mut client, "execute get ('2026-01-05T01:00:00+01:00')"), "2");
+}
+
+#[test]
 fn what_is_no_value_of_the_column_is_refused_and_not_stored() {
     let server = TestServer::start();
     let mut client = server.client();

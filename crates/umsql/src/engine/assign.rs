@@ -31,7 +31,7 @@ use super::json::is_json;
 use super::scalar::scalar;
 use super::steps::failed;
 use super::values::{Answer, Counted};
-use crate::wire::{decimal, types};
+use crate::wire::{datetime, decimal, types};
 
 /// The fourth argument of `ums_assign` for a truth value.
 pub(crate) const AS_TRUTH: i64 = -1;
@@ -117,7 +117,8 @@ pub(crate) fn assigned(value: ValueRef<'_>, oid: u32, modifier: i32) -> Result<V
         (types::NUMERIC, _) => numeric(value, modifier),
         (types::BOOL, _) => boolean(value),
         (types::DATE | types::TIMESTAMP, Some(text)) => {
-            casts::time(ValueRef::Text(without_zone(text)), oid)
+            let text = casts::short(text, oid)?;
+            casts::time(ValueRef::Text(datetime::without_zone(text).as_bytes()), oid)
         }
         (types::TIMESTAMPTZ, Some(_)) => casts::time(value, oid),
         (types::UUID, Some(text)) => types::uuid_of(&String::from_utf8_lossy(text))
@@ -258,14 +259,6 @@ fn kept(text: &[u8], oid: u32, modifier: i32) -> Result<&[u8]> {
     let text = &text[..end];
     let blanks = text.iter().rev().take_while(|byte| **byte == b' ').count();
     Ok(if oid == types::BPCHAR { &text[..text.len() - blanks] } else { text })
-}
-
-/// Returns a time without the zone that a literal names: a column without a zone ignores it.
-fn without_zone(text: &[u8]) -> &[u8] {
-    let Some(clock) = text.iter().position(|byte| *byte == b':') else { return text };
-    let is_zone = |byte: &u8| matches!(byte, b'+' | b'-' | b'Z' | b'z');
-    let zone = text[clock..].iter().position(is_zone);
-    text[..zone.map_or(text.len(), |zone| clock + zone)].trim_ascii_end()
 }
 
 #[cfg(test)]

@@ -40,11 +40,16 @@ pub(super) fn read_literals(tokens: &mut [Token<'_>], db: &Connection) -> Result
         match implied().filter(|_| refused.is_none()) {
             None => (),
             Some(types::BOOL) => truths.push(index),
-            Some(_) if !is_compared(tokens, index) => (),
-            Some(oid) => match read(&token.value(), oid) {
-                Ok(None) => (),
-                Ok(Some(text)) => edits.instead(token, text),
-                Err(error) => refused = Some(SqlError { offset: Some(token.at), ..error }),
+            Some(oid) => match (read(&token.value(), oid), is_compared(tokens, index)) {
+                // In a list, or between two values.
+                (Ok(Some(text)), false) if is_time(oid) && !is_part(tokens, index) => {
+                    edits.instead(token, text);
+                }
+                (Ok(Some(text)), true) => edits.instead(token, text),
+                (Err(error), true) => {
+                    refused = Some(SqlError { offset: Some(token.at), ..error });
+                }
+                _ => (),
             },
         }
     });
@@ -62,6 +67,17 @@ pub(super) fn read_literals(tokens: &mut [Token<'_>], db: &Connection) -> Result
         token.kind = TokenKind::Truth;
     }
     Ok(edits)
+}
+
+fn is_time(oid: u32) -> bool {
+    matches!(oid, types::DATE | types::TIMESTAMP | types::TIMESTAMPTZ)
+}
+
+/// Returns whether this literal is a part of an expression or a cast.
+fn is_part(tokens: &[Token<'_>], index: usize) -> bool {
+    tokens.get(index + 1).is_some_and(|next| {
+        next.is("as") || ["::", "||", "->", "->>"].iter().any(|sign| next.sign(sign))
+    })
 }
 
 /// Returns whether this literal is compared with one name. In `n || 'x' = 'y'` that is not `n`.
@@ -114,7 +130,7 @@ fn read(literal: &str, oid: u32) -> Result<Option<String>> {
             let kept = literal.trim_end_matches(' ');
             (kept.len() < literal.len()).then(|| format!("'{}'", kept.replace('\'', "''")))
         }
-        types::UUID => match value()? {
+        types::UUID | types::DATE | types::TIMESTAMP | types::TIMESTAMPTZ => match value()? {
             Value::Text(text) if text != literal => Some(format!("'{text}'")),
             _ => None,
         },
@@ -131,8 +147,11 @@ mod tests {
 
     fn read_all(source: &str) -> std::result::Result<String, &'static str> {
         let db = Connection::open_in_memory().unwrap();
-        db.execute_batch("create table t(n int, r real, f float8, c char(5), u uuid, k boolean)")
-            .unwrap();
+        db.execute_batch(
+            "create table t(n int, r real, f float8, c char(5), u uuid, k boolean,
+                 d date, z timestamptz)",
+        )
+        .unwrap();
         let mut list = tokens(source).unwrap();
         let edits = read_literals(&mut list, &db).map_err(|error| error.code)?;
         match recognise(&list, source, &edits).unwrap() {
@@ -151,6 +170,15 @@ mod tests {
                 "select 1 from t where u = '{A0EEBC999C0B4EF8BB6D6BB9BD380A11}'",
                 "select 1 from t where u = 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'",
             ),
+            (
+                "select 1 from t where z = '2026-01-05 10:00+02' and d < '2026-01-05 10:00'",
+                "select 1 from t where z = '2026-01-05 08:00:00+00' and d < '2026-01-05'",
+            ),
+            (
+                "delete from t where z between '2026-01-05' and '2026-01-06' or d in ('x')",
+                "delete from t where z between '2026-01-05 00:00:00+00' and \
+                 '2026-01-06 00:00:00+00' or d in ('x')",
+            ),
             ("select 1 from t where k = 'yes'", "select 1 from t where k = TRUE"),
             ("select 1 from t where n = ' 7 '", "select 1 from t where n = ' 7 '"),
             ("select 1 from t where c = 'a ' || c", "select 1 from t where c = 'a ' || c"),
@@ -165,6 +193,7 @@ mod tests {
             ("select 1 from t where f = 'x'", "22P02"),
             ("select 1 from t where u = 'x'", "22P02"),
             ("select 1 from t where k = 'x'", "22P02"),
+            ("select 1 from t where d = 'someday'", "22007"),
         ] {
             assert_eq!(read_all(source), Err(code), "{source}");
         }

@@ -437,6 +437,11 @@ fn decode_text(text: &str, oid: u32) -> Result<Value> {
         BOOL => truth(text).map(|truth| Value::Integer(truth.into())).ok_or_else(invalid),
         _ if text.contains('\0') => Err(nul()),
         BYTEA => bytea(text).map(Value::Blob).ok_or_else(invalid),
+        DATE | TIMESTAMP | TIMESTAMPTZ => {
+            // A text in another form, such as 'today', is looked at where it is used.
+            let stored = datetime::stored(text, (oid == DATE, oid == TIMESTAMPTZ));
+            Ok(Value::Text(stored.unwrap_or_else(|| text.into())))
+        }
         _ => Ok(Value::Text(text.into())),
     }
 }
@@ -460,9 +465,9 @@ fn decode_binary(bytes: &[u8], oid: u32) -> Result<Value> {
             let micros = i64::from(i32::from_be_bytes(b)) * datetime::DAY;
             Value::Text(datetime::format(micros)[..10].into())
         }),
-        TIMESTAMP | TIMESTAMPTZ => {
-            array(bytes).map(|b| Value::Text(datetime::format(i64::from_be_bytes(b))))
-        }
+        TIMESTAMP => array(bytes).map(|b| Value::Text(datetime::format(i64::from_be_bytes(b)))),
+        TIMESTAMPTZ => array(bytes)
+            .map(|b| Value::Text(format!("{}+00", datetime::format(i64::from_be_bytes(b))))),
         UUID => array::<16>(bytes).map(|b| Value::Text(uuid_text(&b))),
         BYTEA => Some(Value::Blob(bytes.into())),
         JSONB => return decode_text(utf8(bytes.get(1..).ok_or_else(wrong)?)?, TEXT),
