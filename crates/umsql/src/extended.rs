@@ -128,9 +128,8 @@ impl Session {
     }
 
     pub(crate) fn make_plan(&mut self, text: &str, declared: &[u32]) -> Result<Arc<Plan>> {
-        let schema = self.server.schema();
         let lease = self.lease()?;
-        let plan = Arc::new(Plan::new(text, declared, schema, lease)?);
+        let plan = Arc::new(Plan::new(text, declared, lease.schema(), lease)?);
         if let Some(Statement::Sql(sql)) = &plan.statement
             && let [text] = &sql.texts[..]
         {
@@ -176,12 +175,12 @@ impl Session {
     /// Returns a prepared statement that is to be executed: as it is, or made anew.
     pub(crate) fn fresh_plan(&mut self, name: &str) -> Result<Arc<Plan>> {
         let plan = self.plan_named(name)?;
-        let schema = self.server.schema();
         let Some(source) = &plan.source else { return Ok(plan) };
-        if source.schema == schema || self.tx == Tx::Failed {
+        if source.schema == self.server.engine.schema() || self.tx == Tx::Failed {
             return Ok(plan);
         }
-        let fresh = Plan::new(&source.text, &source.declared, schema, self.lease()?)?;
+        let lease = self.lease()?;
+        let fresh = Plan::new(&source.text, &source.declared, lease.schema(), lease)?;
         // What was described to the client stays so.
         if let Some(columns) = plan.described.get() {
             let _ = fresh.described.set(columns.clone());

@@ -203,6 +203,7 @@ impl Session {
             if sql.alters && !sql.pins {
                 lease.schema_changed();
                 me.server.forget_plans();
+                me.config.mode.altered = true;
             }
             outcome
         });

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -107,8 +107,6 @@ pub struct Server {
     /// The most workers that may wait for the write gate.
     waiting_max: AtomicUsize,
     plans: Lock<Plans>,
-    /// The number of the schema, which grows with each change.
-    schema: AtomicU64,
     buffers: Lock<Vec<Vec<u8>>>,
 }
 
@@ -141,7 +139,6 @@ impl Server {
             max_message: settings.max_message,
             waiting_max: AtomicUsize::new(usize::MAX),
             plans: Lock::default(),
-            schema: AtomicU64::new(0),
             buffers: Lock::default(),
         }))
     }
@@ -216,13 +213,7 @@ impl Server {
 
     /// Forgets all plans, because the schema has changed.
     pub(crate) fn forget_plans(&self) {
-        self.schema.fetch_add(1, Ordering::Relaxed);
         self.plans.lock().known.clear();
-    }
-
-    /// Returns the number of the schema.
-    pub(crate) fn schema(&self) -> u64 {
-        self.schema.load(Ordering::Relaxed)
     }
 
     pub(crate) fn take_buffer(&self) -> Vec<u8> {

@@ -74,6 +74,7 @@ impl Session {
             self.lease = None;
         }
         self.tx = then;
+        self.end_changes();
         self.config.mode.open = false;
         self.end_settings(false);
         self.savepoints.clear();
@@ -90,11 +91,21 @@ impl Session {
             return Err(error.into());
         }
         self.tx = Tx::Idle;
+        self.end_changes();
         self.config.mode.open = false;
         self.end_settings(true);
         self.savepoints = Vec::new();
         self.release_gate_outside();
         Ok(())
+    }
+
+    /// Records that the changes of the schema that the transaction has made are there for others,
+    /// or are none. Sessions that have read the schema meanwhile read it again.
+    fn end_changes(&mut self) {
+        if std::mem::take(&mut self.config.mode.altered) {
+            self.lease.iter_mut().for_each(|lease| lease.schema_changed());
+            self.server.forget_plans();
+        }
     }
 
     /// Looks, after an error, whether SQLite has rolled the transaction back itself, as it does

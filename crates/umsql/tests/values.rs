@@ -141,6 +141,22 @@ fn a_prepared_statement_knows_the_columns_of_a_table_that_was_made_anew() {
 }
 
 #[test]
+fn a_table_of_another_session_s_transaction_is_known_when_that_has_committed() {
+    let server = TestServer::start();
+    let (mut maker, mut client) = (server.client(), server.client());
+    run(&mut maker, "begin; create table t(n int)");
+    run(&mut client, "select count(*) from sqlite_schema");
+    // The connection that has created the table is kept, so the client has another one.
+    run(&mut maker, "commit; begin isolation level repeatable read; select * from t");
+    let refused = client.batch_execute("insert into t (n) values ('abc')");
+    assert_eq!(code(refused), SqlState::INVALID_TEXT_REPRESENTATION);
+    run(&mut maker, "commit; begin; drop table t; create table t(n text)");
+    assert_eq!(one(&mut client, "select count(*) from t"), "0");
+    run(&mut maker, "commit; begin isolation level repeatable read; select * from t");
+    run(&mut client, "insert into t (n) values ('abc')");
+}
+
+#[test]
 fn values_that_were_stored_earlier_stay_as_they_are() {
     let mut server = TestServer::start();
     let file = server.dir.join("db");
