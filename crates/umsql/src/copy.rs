@@ -3,12 +3,13 @@
 //! A COPY is one statement and so one work request: its worker waits in reads here until the client
 //! sends CopyDone or CopyFail.
 
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 
 use crate::dialect::{Copy, translate::quote};
-use crate::engine::Lease;
+use crate::engine::{Lease, assigned, null_refused};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
+use crate::plan::{Table, Target};
 use crate::run::Ran;
 use crate::session::{Session, Tx};
 use crate::wire::message::{Body, utf8};
@@ -47,8 +48,8 @@ impl Session {
         conn: &mut dyn Conn,
         copy: &Copy,
     ) -> std::result::Result<usize, Failure> {
-        let (insert, oids) = self.copy_target(copy)?;
-        self.out.copy_in(oids.len());
+        let target = self.copy_target(copy)?;
+        self.out.copy_in(target.columns.len());
         self.flush(conn)?;
 
         let mut lines = Lines::new(copy);
@@ -66,7 +67,7 @@ impl Session {
             match tag {
                 b'd' if failed.is_none() => {
                     lines.push(&body);
-                    match self.copy_lines(&insert, &oids, &mut lines) {
+                    match self.copy_lines(&target, &mut lines) {
                         Ok(rows) => count += rows,
                         Err(error) => failed = Some(error),
                     }
@@ -100,7 +101,7 @@ impl Session {
             return Err(failure);
         }
         lines.end();
-        Ok(count + self.copy_lines(&insert, &oids, &mut lines)?)
+        Ok(count + self.copy_lines(&target, &mut lines)?)
     }
 
     /// Takes the number of bytes that have arrived since the last progress, and returns how many
@@ -113,34 +114,43 @@ impl Session {
         0
     }
 
-    /// Returns the statement that inserts one line, and the types of its columns.
-    fn copy_target(&mut self, copy: &Copy) -> Result<(String, Vec<u32>)> {
+    /// Returns where the lines are stored.
+    fn copy_target(&mut self, copy: &Copy) -> Result<CopyTarget> {
         let lease = self.lease()?;
-        let table = quote(&copy.table);
-        let listed: Vec<String> = copy.columns.iter().map(|name| quote(name)).collect();
-        let selected = if listed.is_empty() { "*".to_owned() } else { listed.join(", ") };
-        let prepared = lease.prepare(&format!("SELECT {selected} FROM {table}"))?;
-        let columns: Vec<(String, u32)> = prepared
-            .columns()
-            .map(|column| {
-                (quote(column.name()), column.decl_type().map_or(types::TEXT, types::by_name))
-            })
-            .collect();
-        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+        let table = Table::named(&copy.table);
+        let listed = &copy.columns;
+        let own: Vec<String> = match listed.is_empty() {
+            true => table.columns(lease).iter().map(|column| quote(&column.name)).collect(),
+            false => listed.iter().map(|name| quote(name)).collect(),
+        };
+        let selected = if own.is_empty() { "*".to_owned() } else { own.join(", ") };
+        let from = quote(&table.name);
+        let prepared = lease.prepare(&format!("SELECT {selected} FROM {from}"))?;
+        for (index, name) in listed.iter().enumerate() {
+            if listed[..index].iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                let message = format!("column \"{name}\" specified more than once");
+                return Err(SqlError::new("42701", message));
+            }
+        }
+        let target = |column: rusqlite::Column<'_>| {
+            let of_view = || Target::of_view(column.name(), column.decl_type().unwrap_or_default());
+            table.column(lease, column.name()).unwrap_or_else(of_view)
+        };
+        let columns: Vec<Target> = prepared.columns().map(target).collect();
+        let names: Vec<String> = columns.iter().map(|column| quote(&column.name)).collect();
         let marks = vec!["?"; names.len()].join(", ");
-        let insert = format!("INSERT INTO {table} ({}) VALUES ({marks})", names.join(", "));
-        Ok((insert, columns.iter().map(|(_, oid)| *oid).collect()))
+        let insert = format!("INSERT INTO {from} ({}) VALUES ({marks})", names.join(", "));
+        Ok(CopyTarget { table: table.name, columns, insert })
     }
 
     fn copy_lines(
         &mut self,
-        insert: &str,
-        oids: &[u32],
+        target: &CopyTarget,
         lines: &mut Lines<'_>,
     ) -> std::result::Result<usize, Failure> {
         let copied = self.with_lease(|me, lease| {
             lease.lend(&mut me.config);
-            let copied = insert_lines(lease, insert, oids, lines);
+            let copied = insert_lines(lease, target, lines);
             lease.lend(&mut me.config);
             Ok(copied?)
         });
@@ -149,27 +159,42 @@ impl Session {
     }
 }
 
-fn insert_lines(lease: &Lease, insert: &str, oids: &[u32], lines: &mut Lines<'_>) -> Result<usize> {
-    let mut prepared = lease.prepare_cached(insert)?;
+/// Where the lines of a COPY are stored.
+struct CopyTarget {
+    table: String,
+    columns: Vec<Target>,
+    /// The statement that stores one line.
+    insert: String,
+}
+
+fn insert_lines(lease: &Lease, target: &CopyTarget, lines: &mut Lines<'_>) -> Result<usize> {
+    let mut prepared = lease.prepare_cached(&target.insert)?;
+    let columns = &target.columns;
     let mut count = 0;
     while let Some(fields) = lines.next()? {
         if host::cancelled() {
             return Err(host::Interrupted.into());
         }
         host::yield_if_due();
-        if fields.len() < oids.len() {
+        if fields.len() < columns.len() {
             return Err(SqlError::new(
                 "22P04",
                 format!("missing data for column {}", fields.len() + 1),
             ));
         }
-        if fields.len() > oids.len() {
+        if fields.len() > columns.len() {
             return Err(SqlError::new("22P04", "extra data after last expected column"));
         }
-        for (index, field) in fields.iter().enumerate() {
+        for (index, (field, column)) in fields.iter().zip(columns).enumerate() {
             let value = match field {
+                None if column.keyed => {
+                    return Err(null_refused(&column.name, &target.table).into());
+                }
                 None => Value::Null,
-                Some(field) => types::decode(Some(field), oids[index], 0)?,
+                Some(field) => {
+                    let text = types::decode(Some(field), types::TEXT, 0)?;
+                    assigned(ValueRef::from(&text), column.oid, column.modifier)?
+                }
             };
             prepared.raw_bind_parameter(index + 1, value)?;
         }
@@ -279,6 +304,18 @@ impl<'a> Lines<'a> {
                         }
                         field.push(byte);
                     }
+                    // Hexadecimal digits, at most two; without one, the letter itself.
+                    Some(b'x') => {
+                        let is_digit = |next: &(usize, u8)| next.1.is_ascii_hexdigit();
+                        let digit = |(_, digit): (usize, u8)| (digit as char).to_digit(16);
+                        let mut byte = bytes.next_if(is_digit).and_then(digit);
+                        if let Some(high) = byte
+                            && let Some(low) = bytes.next_if(is_digit).and_then(digit)
+                        {
+                            byte = Some(high << 4 | low);
+                        }
+                        field.push(byte.map_or(b'x', |byte| byte as u8));
+                    }
                     Some(other) => field.push(other),
                     None => field.push(b'\\'),
                 }
@@ -373,6 +410,8 @@ mod tests {
         assert_eq!(rows[1], row(&["2", "\\N", "c"]));
         let rows = all(false, &["\\101\\0\\758\t\\8"]);
         assert_eq!(rows[0], row(&["A\0=8", "8"]));
+        let rows = all(false, &["\\x41\\x4g\\xg\\x414"]);
+        assert_eq!(rows[0], row(&["A\u{4}gxgA4"]));
     }
 
     #[test]

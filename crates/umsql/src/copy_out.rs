@@ -153,12 +153,15 @@ impl Copy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Edits;
     use crate::dialect::statement::recognise;
     use crate::dialect::tokens::tokens;
 
     fn line(options: &str, fields: &[Option<&str>]) -> String {
         let source = format!("copy t to stdout {options}");
-        let Ok(Statement::CopyOut(copy)) = recognise(&tokens(&source).unwrap(), &source) else {
+        let Ok(Statement::CopyOut(copy)) =
+            recognise(&tokens(&source).unwrap(), &source, &Edits::default())
+        else {
             panic!("{source}")
         };
         let mut out = Out::default();

@@ -158,6 +158,7 @@ impl From<rusqlite::Error> for SqlError {
                 offset: usize::try_from(offset).ok(),
                 ..from_sqlite(error.extended_code, msg)
             },
+            rusqlite::Error::UserFunctionError(error) => from_message(error.to_string()),
             rusqlite::Error::NulError(_) => {
                 SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
             }
@@ -256,6 +257,28 @@ fn from_message(message: String) -> SqlError {
     found.unwrap_or_else(|| SqlError::new(other_code(&message), message))
 }
 
+/// Messages of this server's functions, and their SQLSTATEs.
+const EXACT: [(&str, &str); 18] = [
+    ("LIKE pattern must not end with escape character", "22025"),
+    ("invalid escape string", "22025"),
+    ("invalid regular expression", "2201B"),
+    ("negative substring length not allowed", "22011"),
+    ("cannot take square root of a negative number", "2201F"),
+    ("zero raised to a negative power is undefined", "2201F"),
+    ("a negative number raised to a non-integer power yields a complex result", "2201F"),
+    ("cannot take logarithm of zero", "2201E"),
+    ("cannot take logarithm of a negative number", "2201E"),
+    ("input is out of range", "22003"),
+    ("value out of range: overflow", "22003"),
+    ("division by zero", "22012"),
+    ("field position must not be zero", "22023"),
+    ("null character not permitted", "54000"),
+    ("requested character too large for encoding", "54000"),
+    ("requested length too large", "54000"),
+    ("the arguments of greatest and least have different types", "42804"),
+    ("null values cannot be formatted as an SQL identifier", "22004"),
+];
+
 /// Returns the SQLSTATE of a message about a value that is none of its type.
 fn value_code(message: &str) -> Option<&'static str> {
     if let Some(rest) = message.strip_prefix("invalid input syntax for type ") {
@@ -271,43 +294,26 @@ fn value_code(message: &str) -> Option<&'static str> {
     if message.starts_with("cannot cast type ") {
         return Some("42846");
     }
-    if message == "LIKE pattern must not end with escape character"
-        || message == "invalid escape string"
-    {
-        return Some("22025");
+    if let Some((_, code)) = EXACT.iter().find(|(known, _)| *known == message) {
+        return Some(code);
     }
-    match message {
-        "invalid regular expression" => return Some("2201B"),
-        "negative substring length not allowed" => return Some("22011"),
-        "cannot take square root of a negative number"
-        | "zero raised to a negative power is undefined"
-        | "a negative number raised to a non-integer power yields a complex result" => {
-            return Some("2201F");
-        }
-        "cannot take logarithm of zero" | "cannot take logarithm of a negative number" => {
-            return Some("2201E");
-        }
-        "input is out of range" => return Some("22003"),
-        "field position must not be zero" => return Some("22023"),
-        "null character not permitted"
-        | "requested character too large for encoding"
-        | "requested length too large" => return Some("54000"),
-        "the arguments of greatest and least have different types" => return Some("42804"),
-        "null values cannot be formatted as an SQL identifier" => return Some("22004"),
-        _ if message.contains("for format()") || message.contains("format() type") => {
-            return Some("22023");
-        }
-        _ if message.contains("of format() is") || message.contains("in format() is") => {
-            return Some("54000");
-        }
-        _ => (),
+    if message.contains("for format()") || message.contains("format() type") {
+        return Some("22023");
     }
-    if message == "division by zero" {
-        return Some("22012");
+    if message.contains("of format() is") || message.contains("in format() is") {
+        return Some("54000");
+    }
+    if message.starts_with("value too long for type ") {
+        return Some("22001");
+    }
+    if message.starts_with("null value in column ") {
+        return Some("23502");
+    }
+    if message.contains("is of type ") && message.contains(" but expression is of type ") {
+        return Some("42804");
     }
     let too_large = message.contains(" out of range for type ")
         || message.ends_with(" out of range")
-        || message == "value out of range: overflow"
         || message == "numeric field overflow";
     too_large.then_some("22003")
 }

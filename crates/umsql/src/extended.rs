@@ -129,7 +129,7 @@ impl Session {
 
     pub(crate) fn make_plan(&mut self, text: &str, declared: &[u32]) -> Result<Arc<Plan>> {
         let lease = self.lease()?;
-        let plan = Arc::new(Plan::new(text, declared, lease)?);
+        let plan = Arc::new(Plan::new(text, declared, lease.schema(), lease)?);
         if let Some(Statement::Sql(sql)) = &plan.statement
             && let [text] = &sql.texts[..]
         {
@@ -173,6 +173,25 @@ impl Session {
         })
     }
 
+    /// Returns a prepared statement that is to be executed: as it is, or made anew.
+    pub(crate) fn fresh_plan(&mut self, name: &str) -> Result<Arc<Plan>> {
+        let plan = self.plan_named(name)?;
+        let Some(source) = &plan.source else { return Ok(plan) };
+        if source.schema == self.server.engine.schema() || self.tx == Tx::Failed {
+            return Ok(plan);
+        }
+        let lease = self.lease()?;
+        let fresh = Plan::new(&source.text, &source.declared, lease.schema(), lease)?;
+        // What was described to the client stays so.
+        if let Some(columns) = plan.described.get() {
+            let _ = fresh.described.set(columns.clone());
+        }
+        let fresh = Arc::new(fresh);
+        let own = self.prepared.iter_mut().find(|(known, _)| **known == *name);
+        own.into_iter().for_each(|(_, plan)| *plan = Arc::clone(&fresh));
+        Ok(fresh)
+    }
+
     fn portal_named(&mut self, name: &str) -> Result<&mut Portal> {
         let found = self.portals.iter_mut().find(|(known, _)| **known == *name);
         found
@@ -182,7 +201,7 @@ impl Session {
 
     fn bind(&mut self, body: &[u8]) -> Result<()> {
         let bind = Bind::decode(body)?;
-        let plan = self.plan_named(bind.statement)?;
+        let plan = self.fresh_plan(bind.statement)?;
         let (given, wanted) = (bind.parameters.len(), plan.types.len());
         if given != wanted {
             let message = format!(
@@ -236,7 +255,7 @@ impl Session {
         let (kind, name) = (body.u8()?, body.string()?);
         match kind {
             b'S' => {
-                let plan = self.plan_named(name)?;
+                let plan = self.fresh_plan(name)?;
                 self.check_not_failed(&plan)?;
                 self.out.parameter_description(&plan.types);
                 let samples: Vec<Value> = plan.types.iter().map(|oid| plan::sample(*oid)).collect();

@@ -343,7 +343,7 @@ fn statement(bytes: &mut Unstructured<'_>) -> Result<String> {
         14 => format!("delete from {table} where id = {} returning id, a, b", number(bytes)?),
         _ => (*bytes.choose(&[
             "select * from missing",
-            "insert into t values (1)",
+            "insert into t values (1, 2, 'x', 4)",
             "select b from t order by id nulls first limit 2 offset 1",
             "create index t_a on t (a)",
             "drop index t_a",

@@ -7,7 +7,7 @@ use rusqlite::types::{Value, ValueRef};
 
 use crate::dialect::tokens::tokens;
 use crate::dialect::translate;
-use crate::dialect::{Execute, Prepare, Statement};
+use crate::dialect::{Edits, Execute, Prepare, Statement};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::Conn;
 use crate::plan::Plan;
@@ -41,8 +41,8 @@ impl Session {
 
     /// Returns the prepared statement that EXECUTE names. It must not be an EXECUTE, which could
     /// name itself.
-    pub(crate) fn prepared_for(&self, execute: &Execute) -> Result<Arc<Plan>> {
-        let plan = self.plan_named(&execute.name)?;
+    pub(crate) fn prepared_for(&mut self, execute: &Execute) -> Result<Arc<Plan>> {
+        let plan = self.fresh_plan(&execute.name)?;
         match plan.statement {
             Some(Statement::Execute(_)) => {
                 Err(SqlError::unsupported("EXECUTE of a prepared EXECUTE is not supported"))
@@ -69,7 +69,7 @@ impl Session {
         let mut given: Vec<Value> = Vec::new();
         if let Some(arguments) = &execute.arguments {
             let source = format!("SELECT {arguments}");
-            let sql = translate::sql(&tokens(&source)?, &source)?;
+            let sql = translate::sql(&tokens(&source)?, &source, &Edits::default())?;
             let lease = self.lease()?;
             let mut query = lease.prepare_cached(&sql.texts[0]).map_err(SqlError::from)?;
             let count = query.column_count();

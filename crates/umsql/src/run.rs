@@ -90,7 +90,9 @@ impl Session {
         let done = std::mem::take(&mut self.statements_done);
         self.may_defer &= done == 0;
         for (number, range) in all.into_iter().enumerate().skip(done) {
-            let statement = statement::recognise(self.typed(&mut list[range])?, text)?;
+            let tokens = &mut list[range];
+            let edits = self.typed(tokens)?;
+            let statement = statement::recognise(tokens, text, &edits)?;
             let call = Call { describe: true, ..Call::default() };
             let outcome = self.within_limit(|me| me.execute(conn, &statement, call))?;
             self.may_defer = false;
@@ -207,6 +209,7 @@ impl Session {
             if sql.alters && !sql.pins {
                 lease.schema_changed();
                 me.server.forget_plans();
+                me.config.mode.altered = true;
             }
             outcome
         });

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::accounts::Role;
 use crate::auth::{Login, WRONG_PASSWORD};
+use crate::dialect::Edits;
 use crate::dialect::tokens::Token;
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
@@ -445,12 +446,13 @@ impl Session {
         sent
     }
 
-    /// Returns the tokens of a statement, whose literals have the types of the columns beside them.
-    pub(crate) fn typed<'t, 'a>(&mut self, tokens: &'t mut [Token<'a>]) -> Result<&'t [Token<'a>]> {
-        if plan::has_literals(tokens) && self.tx != Tx::Failed {
-            plan::read_literals(tokens, self.lease()?)?;
+    /// Gives the literals of a statement the types of the columns beside them. Returns what is
+    /// written into the statement, so that it stores values of its columns' types.
+    pub(crate) fn typed(&mut self, tokens: &mut [Token<'_>]) -> Result<Edits> {
+        match plan::needs_types(tokens) && self.tx != Tx::Failed {
+            true => Ok(plan::read_types(tokens, &[], self.lease()?)?.1),
+            false => Ok(Edits::default()),
         }
-        Ok(tokens)
     }
 
     pub(crate) fn ready(&mut self) {

@@ -75,6 +75,7 @@ impl Session {
         }
         self.tx = then;
         self.portals = Vec::new();
+        self.end_changes();
         self.config.mode.open = false;
         self.end_settings(false);
         self.savepoints.clear();
@@ -92,11 +93,21 @@ impl Session {
         }
         self.tx = Tx::Idle;
         self.portals = Vec::new();
+        self.end_changes();
         self.config.mode.open = false;
         self.end_settings(true);
         self.savepoints = Vec::new();
         self.release_gate_outside();
         Ok(())
+    }
+
+    /// Records that the changes of the schema that the transaction has made are there for others,
+    /// or are none. Sessions that have read the schema meanwhile read it again.
+    fn end_changes(&mut self) {
+        if std::mem::take(&mut self.config.mode.altered) {
+            self.lease.iter_mut().for_each(|lease| lease.schema_changed());
+            self.server.forget_plans();
+        }
     }
 
     /// Looks, after an error, whether SQLite has rolled the transaction back itself, as it does

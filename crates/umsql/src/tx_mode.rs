@@ -15,12 +15,14 @@ pub(crate) struct TxMode {
     pub(crate) queried: bool,
     /// Whether the engine's transaction has been opened, and not ended by the session.
     pub(crate) open: bool,
+    /// Whether a statement of it has changed the schema.
+    pub(crate) altered: bool,
 }
 
 impl Default for TxMode {
     fn default() -> TxMode {
         let isolation = Isolation::ReadCommitted;
-        TxMode { isolation, read_only: false, queried: false, open: false }
+        TxMode { isolation, read_only: false, queried: false, open: false, altered: false }
     }
 }
 

@@ -123,12 +123,13 @@ fn close(mut r: Reader<'_, '_>) -> Result<Option<String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::edits::Edits;
     use super::super::statement::{Statement, recognise};
     use super::super::tokens::tokens;
     use super::*;
 
     fn read(source: &str) -> std::result::Result<Cursor, &'static str> {
-        match recognise(&tokens(source).unwrap(), source) {
+        match recognise(&tokens(source).unwrap(), source, &Edits::default()) {
             Ok(Statement::Cursor(cursor)) => Ok(cursor),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.code),

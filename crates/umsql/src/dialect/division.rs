@@ -102,6 +102,7 @@ fn is_more_than_zero(token: &Token<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::edits::Edits;
     use super::super::rewrite::rewrite;
     use super::super::tokens::tokens;
 
@@ -138,7 +139,7 @@ mod tests {
             ("select a /", "select a /"),
         ];
         for (from, to) in cases {
-            assert_eq!(rewrite(from, &tokens(from).unwrap()), to);
+            assert_eq!(rewrite(from, &tokens(from).unwrap(), &Edits::default()), to);
         }
     }
 }

@@ -107,7 +107,8 @@ fn is_all(token: &Token<'_>) -> bool {
 
 /// Returns whether the list of an ORDER BY ends before this word.
 fn ends_order(token: &Token<'_>) -> bool {
-    const WORDS: [&str; 11] = [
+    const WORDS: [&str; 12] = [
+        "on",
         "limit",
         "offset",
         "fetch",
@@ -125,11 +126,12 @@ fn ends_order(token: &Token<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::edits::Edits;
     use super::super::rewrite::rewrite;
     use super::super::tokens::tokens;
 
     fn one(source: &str) -> String {
-        rewrite(source, &tokens(source).unwrap())
+        rewrite(source, &tokens(source).unwrap(), &Edits::default())
     }
 
     #[test]

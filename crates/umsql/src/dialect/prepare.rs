@@ -84,12 +84,13 @@ pub(super) fn text_of<'s>(tokens: &[Token<'_>], source: &'s str) -> &'s str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::edits::Edits;
     use super::super::statement::{Statement, recognise};
     use super::super::tokens::tokens;
     use super::*;
 
     fn read(source: &str) -> Result<Statement> {
-        recognise(&tokens(source).unwrap(), source)
+        recognise(&tokens(source).unwrap(), source, &Edits::default())
     }
 
     #[test]

@@ -2,18 +2,20 @@
 //! spells differently.
 //!
 //! A cast `x::t` is the only form that changes output that is already written: the pass remembers
-//! where the last complete operand begins in the output, and inserts `CAST(` there.
+//! where the last complete operand begins in the output, and inserts `CAST(` there. What others
+//! want to be written beside the tokens is given to the pass as [`Edits`].
 //!
 //! The work is bounded, because a client may send any text. A form that is nested too deeply, is
 //! too long or moves too many bytes (the limits are below) is passed to SQLite untranslated, and
 //! SQLite refuses it.
 
+use super::edits::{Edit, Edits, Place};
 use super::tokens::{Token, TokenKind};
 use crate::wire::types;
 
-/// Returns the tokens, which are part of `source`, in SQLite's spelling.
-pub(super) fn rewrite(source: &str, tokens: &[Token<'_>]) -> String {
-    Rewriter::new(source, tokens).run()
+/// Returns the tokens, which are part of `source`, in SQLite's spelling and with the edits.
+pub(super) fn rewrite(source: &str, tokens: &[Token<'_>], edits: &Edits) -> String {
+    Rewriter { edits: edits.list(), ..Rewriter::new(source, tokens) }.run()
 }
 
 /// An open parenthesis in the output.
@@ -34,6 +36,8 @@ pub(super) struct Open {
 pub(super) struct Rewriter<'t, 'a> {
     pub(super) source: &'a str,
     pub(super) tokens: &'t [Token<'a>],
+    /// The edits that have not been written yet.
+    edits: &'t [Edit],
     pub(super) at: usize,
     pub(super) out: String,
     /// The start of the last complete operand in `out`; `None` after an operator.
@@ -70,6 +74,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         Rewriter {
             source,
             tokens,
+            edits: &[],
             at: 0,
             out,
             operand: None,
@@ -86,14 +91,37 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     fn run(mut self) -> String {
         while let Some(token) = self.peek(0) {
             self.order(&token);
-            if !self.special(&token) {
+            self.edit(|edit| edit.place == Place::After && edit.at < token.at);
+            if !self.replace(&token) && !self.special(&token) {
                 self.copy(&token);
             }
         }
         if self.orders.last().is_some_and(|order| *order == self.open.len()) {
             self.place_nulls();
         }
+        self.edit(|edit| edit.place == Place::After);
         self.out
+    }
+
+    /// Writes the next edits, as long as they are due.
+    fn edit(&mut self, is_due: impl Fn(&Edit) -> bool) {
+        while let [edit, rest @ ..] = self.edits
+            && is_due(edit)
+        {
+            self.out.push_str(&edit.text);
+            self.edits = rest;
+        }
+    }
+
+    /// Writes the text that an edit puts in place of this token. Returns false if there is none.
+    fn replace(&mut self, token: &Token<'a>) -> bool {
+        let own = self.edits.iter().take_while(|edit| edit.at == token.at);
+        let Some(edit) = own.into_iter().find(|edit| edit.place == Place::Instead) else {
+            return false;
+        };
+        self.operand = Some(self.put(1, &edit.text));
+        self.edits = &self.edits[1..];
+        true
     }
 
     pub(super) fn peek(&self, ahead: usize) -> Option<Token<'a>> {
@@ -116,6 +144,9 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     /// output.
     pub(super) fn put(&mut self, count: usize, text: &str) -> usize {
         self.space();
+        if let Some(token) = self.peek(0) {
+            self.edit(|edit| edit.place == Place::Before && edit.at <= token.at);
+        }
         let start = self.out.len();
         self.out.push_str(text);
         self.skip(count);
@@ -417,7 +448,7 @@ mod tests {
     use super::*;
 
     fn one(source: &str) -> String {
-        rewrite(source, &tokens(source).unwrap())
+        rewrite(source, &tokens(source).unwrap(), &Edits::default())
     }
 
     #[test]

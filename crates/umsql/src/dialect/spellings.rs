@@ -245,6 +245,7 @@ fn cut<'t, 'a>(tokens: &'t [Token<'a>], word: &str) -> (&'t [Token<'a>], Option<
 
 #[cfg(test)]
 mod tests {
+    use super::super::edits::Edits;
     use super::super::rewrite::rewrite;
     use super::super::tokens::tokens;
 
@@ -271,7 +272,7 @@ mod tests {
             ("create view v as select substr(a, 1)", "create view v as select substr(a, 1)"),
         ];
         for (from, to) in cases {
-            assert_eq!(rewrite(from, &tokens(from).unwrap()), to);
+            assert_eq!(rewrite(from, &tokens(from).unwrap(), &Edits::default()), to);
         }
     }
 
@@ -296,7 +297,10 @@ mod tests {
         ];
         for (from, to) in cases {
             let to = to.replace("  ", " ");
-            assert_eq!(rewrite(from, &tokens(from).unwrap()).replace("  ", " "), to);
+            assert_eq!(
+                rewrite(from, &tokens(from).unwrap(), &Edits::default()).replace("  ", " "),
+                to
+            );
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::characteristics::{Begin, Characteristics, TableLock};
 use super::copy::{self, Copy, CopyOut};
 use super::cursor::Cursor;
+use super::edits::Edits;
 use super::prepare::{Execute, Prepare};
 use super::reader::{Reader, near};
 use super::tokens::{Token, TokenKind};
@@ -59,8 +60,9 @@ pub(crate) enum Statement {
     Sql(Sql),
 }
 
-/// Recognises the statement in `tokens`, which must not be empty. `source` is the whole query.
-pub(crate) fn recognise(tokens: &[Token<'_>], source: &str) -> Result<Statement> {
+/// Recognises the statement in `tokens`, which must not be empty. `source` is the whole query, and
+/// the edits are written into a statement that SQLite executes.
+pub(crate) fn recognise(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<Statement> {
     let after = Reader::new(&tokens[1..]);
     match &tokens[0] {
         first if first.is("prepare") => {
@@ -88,7 +90,7 @@ pub(crate) fn recognise(tokens: &[Token<'_>], source: &str) -> Result<Statement>
     if let Some(statement) = shape(tokens) {
         return Ok(statement);
     }
-    translate::sql(tokens, source).map(Statement::Sql)
+    translate::sql(tokens, source, edits).map(Statement::Sql)
 }
 
 /// Recognises the statements that the session executes itself.
@@ -314,11 +316,11 @@ mod tests {
     use super::*;
 
     fn of(sql: &str) -> Statement {
-        recognise(&tokens(sql).unwrap(), sql).unwrap()
+        recognise(&tokens(sql).unwrap(), sql, &Edits::default()).unwrap()
     }
 
     fn refused(sql: &str) -> &'static str {
-        recognise(&tokens(sql).unwrap(), sql).unwrap_err().code
+        recognise(&tokens(sql).unwrap(), sql, &Edits::default()).unwrap_err().code
     }
 
     #[test]

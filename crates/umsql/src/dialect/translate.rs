@@ -9,6 +9,8 @@
 use std::ops::Range;
 
 use super::characteristics::{self, LockPatience};
+use super::edits::Edits;
+use super::keys;
 use super::reader::{Reader, near};
 use super::rewrite::rewrite;
 use super::titles::{Title, titles};
@@ -49,8 +51,8 @@ impl Sql {
     }
 }
 
-/// Translates one statement of the query `source`.
-pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
+/// Translates one statement of the query `source`, and writes the edits into it.
+pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<Sql> {
     if let Some(sql) = whole_statement(Reader::new(tokens))? {
         return Ok(sql);
     }
@@ -59,7 +61,10 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
     if locks.is_some() {
         unsupported::refuse_lock(tokens)?;
     }
-    let text = rewrite(source, tokens);
+    let text = match tokens[0].is("create") {
+        true => rewrite(source, tokens, &keys::not_null(tokens)),
+        false => rewrite(source, tokens, edits),
+    };
     let begin = tokens[0].at;
     let same = source[begin..].bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
     let first = tokens[0].text.to_ascii_lowercase();
@@ -273,8 +278,12 @@ mod tests {
     use super::super::tokens::tokens;
     use super::*;
 
+    fn translated(source: &str) -> Result<Sql> {
+        sql(&tokens(source).unwrap(), source, &Edits::default())
+    }
+
     fn all(source: &str) -> Vec<String> {
-        sql(&tokens(source).unwrap(), source).unwrap().texts
+        translated(source).unwrap().texts
     }
 
     fn one(source: &str) -> String {
@@ -297,16 +306,16 @@ mod tests {
         assert_eq!(one("vacuum analyze t"), "ANALYZE \"t\"");
         assert_eq!(
             one("create unlogged table t(a serial primary key)"),
-            "create table t(a INTEGER primary key)"
+            "create table t(a INTEGER primary key NOT NULL)"
         );
     }
 
     #[test]
     fn what_cannot_be_done_is_refused_and_not_half_done() {
         let source = "vacuum into 'copy'";
-        assert_eq!(sql(&tokens(source).unwrap(), source).unwrap_err().code, "0A000");
+        assert_eq!(translated(source).unwrap_err().code, "0A000");
         let source = "explain pragma foreign_keys=off";
-        assert!(sql(&tokens(source).unwrap(), source).unwrap().pins);
+        assert!(translated(source).unwrap().pins);
     }
 
     #[test]
@@ -314,8 +323,9 @@ mod tests {
         let source = "select 1;  select nope";
         let list = tokens(source).unwrap();
         let second = super::super::tokens::statements(&list)[1].clone();
-        assert_eq!(sql(&list[second], source).unwrap().verbatim, 11..22);
+        let edits = Edits::default();
+        assert_eq!(sql(&list[second], source, &edits).unwrap().verbatim, 11..22);
         let changed = "select 1::int";
-        assert_eq!(sql(&tokens(changed).unwrap(), changed).unwrap().verbatim, 0..7);
+        assert_eq!(translated(changed).unwrap().verbatim, 0..7);
     }
 }

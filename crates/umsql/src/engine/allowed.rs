@@ -58,7 +58,7 @@ const OWN: &str = "\
     pg_table_is_visible pg_table_size pg_text pg_timestamp pg_timestamptz pg_type_is_visible \
     preemptive_sleep quote_ident quote_literal radians repeat reverse right rpad session_user \
     set_config shobj_description split_part starts_with statement_timestamp strpos to_hex \
-    transaction_timestamp translate ums_type_oid ums_type_width version";
+    transaction_timestamp translate ums_assign ums_not_null ums_type_oid ums_type_width version";
 
 /// PRAGMAs with and without a value. Those that change something change it for one connection, or
 /// are writes that pass the write gate.

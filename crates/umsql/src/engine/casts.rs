@@ -51,7 +51,7 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
 }
 
 /// Returns a text that is short enough to be a number or a time, without the space around it.
-fn short(text: &[u8], oid: u32) -> Result<&str> {
+pub(super) fn short(text: &[u8], oid: u32) -> Result<&str> {
     let short = str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_MAX);
     short.map(str::trim).ok_or_else(|| invalid(ValueRef::Text(&text[..text.len().min(40)]), oid))
 }
@@ -60,7 +60,7 @@ fn shown(value: ValueRef<'_>) -> String {
     types::to_text(value).chars().take(40).collect()
 }
 
-fn invalid(value: ValueRef<'_>, oid: u32) -> Error {
+pub(super) fn invalid(value: ValueRef<'_>, oid: u32) -> Error {
     failed(&format!("invalid input syntax for type {}: \"{}\"", types::name(oid), shown(value)))
 }
 
@@ -72,7 +72,7 @@ fn cannot_cast(from: &str, oid: u32) -> Error {
     failed(&format!("cannot cast type {from} to {}", types::name(oid)))
 }
 
-fn whole(value: ValueRef<'_>, oid: u32) -> Result<Value> {
+pub(super) fn whole(value: ValueRef<'_>, oid: u32) -> Result<Value> {
     let int = match value {
         ValueRef::Null => return Ok(Value::Null),
         ValueRef::Integer(int) => int,
@@ -102,30 +102,34 @@ fn whole(value: ValueRef<'_>, oid: u32) -> Result<Value> {
     if fits { Ok(Value::Integer(int)) } else { Err(out_of_range(value, oid)) }
 }
 
-fn float(value: ValueRef<'_>, oid: u32) -> Result<Value> {
+pub(super) fn float(value: ValueRef<'_>, oid: u32) -> Result<Value> {
     let real = match value {
         ValueRef::Null => return Ok(Value::Null),
         ValueRef::Integer(int) => int as f64,
         ValueRef::Real(real) => real,
-        ValueRef::Text(text) => {
-            let text = short(text, oid)?;
-            let real: f64 = text.parse().map_err(|_| invalid(value, oid))?;
-            if real.is_infinite() && text.contains(|digit: char| digit.is_ascii_digit()) {
-                return Err(out_of_range(value, oid));
-            }
-            real
-        }
+        ValueRef::Text(text) => short(text, oid)?.parse().map_err(|_| invalid(value, oid))?,
         ValueRef::Blob(_) => return Err(cannot_cast("bytea", oid)),
     };
-    // SQLite stores NULL instead.
-    if real.is_nan() {
+    let kept = if oid == types::FLOAT4 { f64::from(real as f32) } else { real };
+    // What is infinite was so before, or was called so.
+    let digits = |text: &[u8]| text.iter().any(u8::is_ascii_digit);
+    let is_named = match value {
+        ValueRef::Text(text) => !digits(text),
+        _ => real.is_infinite(),
+    };
+    let vanishes = kept == 0.0 && (real != 0.0 || has_digit(value));
+    // SQLite stores NULL instead of NaN.
+    if real.is_nan() || vanishes || (kept.is_infinite() && !is_named) {
         return Err(out_of_range(value, oid));
     }
-    let single = f64::from(real as f32);
-    if oid == types::FLOAT4 && single.is_infinite() && real.is_finite() {
-        return Err(out_of_range(value, oid));
-    }
-    Ok(Value::Real(if oid == types::FLOAT4 { single } else { real }))
+    Ok(Value::Real(kept))
+}
+
+/// Returns whether a text has a digit that is not zero before its exponent.
+fn has_digit(value: ValueRef<'_>) -> bool {
+    let ValueRef::Text(text) = value else { return false };
+    let before = text.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'));
+    before.into_iter().any(|byte| matches!(byte, b'1'..=b'9'))
 }
 
 fn number(value: ValueRef<'_>) -> Result<Value> {
@@ -174,7 +178,7 @@ fn scaled(context: &Context<'_>, scale: i64) -> Result<Value> {
     Ok(if exact == real { value } else { Value::Real(real) })
 }
 
-fn bytea(value: ValueRef<'_>) -> Result<Value> {
+pub(super) fn bytea(value: ValueRef<'_>) -> Result<Value> {
     let ValueRef::Text(text) = value else {
         return match value {
             ValueRef::Null | ValueRef::Blob(_) => Ok(Value::try_from(value)?),
@@ -185,7 +189,7 @@ fn bytea(value: ValueRef<'_>) -> Result<Value> {
     types::decode(Some(text), types::BYTEA, 0).map_err(|error| failed(&error.message))
 }
 
-fn time(value: ValueRef<'_>, oid: u32) -> Result<Value> {
+pub(super) fn time(value: ValueRef<'_>, oid: u32) -> Result<Value> {
     let text = match value {
         ValueRef::Null => return Ok(Value::Null),
         ValueRef::Text(text) => short(text, oid)?,
@@ -236,6 +240,8 @@ mod tests {
             ("int2(NULL)", Value::Null),
             ("float8('1e3')", Value::Real(1000.0)),
             ("float8('-infinity')", Value::Real(f64::NEG_INFINITY)),
+            ("float4(9e999)", Value::Real(f64::INFINITY)),
+            ("float8('0e5')", Value::Real(0.0)),
             ("numeric('12')", Value::Integer(12)),
             ("numeric('1.005e2', 5, 1)", Value::Real(100.5)),
             ("numeric(1.25, 3, 1)", Value::Real(1.3)),
@@ -261,6 +267,10 @@ mod tests {
             ("int8('9223372036854775808')", "22003"),
             ("int4(x'01')", "42846"),
             ("float8('1,5')", "22P02"),
+            ("float8('1e400')", "22003"),
+            ("float8('1e-400')", "22003"),
+            ("float4(1e50)", "22003"),
+            ("float4(1e-60)", "22003"),
             ("float8('NaN')", "22003"),
             ("numeric('x')", "22P02"),
             ("numeric(123.4, 4, 2)", "22003"),

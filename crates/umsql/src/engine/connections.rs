@@ -204,6 +204,11 @@ impl Engine {
         self.schema.fetch_add(1, Ordering::AcqRel) + 1
     }
 
+    /// Returns how many changes of the schema there have been.
+    pub(crate) fn schema(&self) -> u64 {
+        self.schema.load(Ordering::Acquire)
+    }
+
     fn connect(&self) -> Result<Db> {
         let account = Taken::new(true, &self.limits, &self.budget)?;
         account.begin(0);
@@ -243,7 +248,7 @@ impl Engine {
             vec![Box::new(group_commit), Box::new(page_pool), Box::new(memory), Box::new(clients)];
         tables::register(&connection, own)?;
         rusqlite::vtab::series::load_module(&connection)?;
-        let schema = self.schema.load(Ordering::Acquire);
+        let schema = self.schema();
         Ok(Db { connection, probe, refused, schema, catalog: false, config, account })
     }
 
@@ -321,7 +326,7 @@ impl Lease {
 
     /// Forgets what the connection knows of an older schema.
     fn refresh(&mut self) -> Result<()> {
-        let schema = self.engine.schema.load(Ordering::Acquire);
+        let schema = self.engine.schema();
         let db = self.db.as_mut().expect("a lease has its connection until it is dropped");
         if db.schema != schema {
             db.connection.flush_prepared_statement_cache();
@@ -335,6 +340,11 @@ impl Lease {
             self.refreshed = true;
         }
         Ok(())
+    }
+
+    /// Returns how many changes of the schema the connection knows.
+    pub(crate) fn schema(&self) -> u64 {
+        self.db().schema
     }
 
     /// Restricts the connection to what a reader may use, until the lease ends.

@@ -29,6 +29,7 @@ const SLEEP_MAX: f64 = 86_400.0;
 pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     sleeps(connection, probe)?;
     session(connection)?;
+    super::assign::register(connection)?;
     super::casts::register(connection)?;
     super::division::register(connection)?;
     super::times::register(connection)?;

@@ -8,6 +8,7 @@
 //! The wire protocol and transaction blocks are not here; they belong to the session.
 
 mod allowed;
+mod assign;
 mod casts;
 mod catalog;
 mod clients;
@@ -15,6 +16,7 @@ mod files;
 mod folders;
 mod formats;
 mod functions;
+mod json;
 mod lazy_writer;
 mod limits;
 mod math;
@@ -36,5 +38,6 @@ mod values;
 mod connections;
 mod division;
 
+pub(crate) use assign::{AS_TRUTH, assigned, null_refused};
 pub(crate) use connections::{Engine, Lease};
 pub use files::Files;

@@ -8,15 +8,24 @@
 //! A literal in quotes has the type that a parameter in its place would have. `literals` uses that
 //! where it matters: a boolean is a number in SQLite.
 //!
+//! A statement that stores values gets calls of `ums_assign` where SQLite would store something
+//! else than PostgreSQL: `assignments` finds the values, `targets` their columns, and `fit` says
+//! whether a value needs a call.
+//!
 //! Plans are not executed here.
 
+mod assignments;
 mod expression;
+mod fit;
 mod literals;
 mod names;
 mod parameters;
 mod prepared;
 mod results;
+mod rows;
+mod targets;
+mod wrap;
 
-pub(crate) use literals::{has_literals, read_literals};
-pub(crate) use prepared::{Plan, sample, settle};
+pub(crate) use prepared::{Plan, needs_types, read_types, sample, settle};
 pub(crate) use results::columns;
+pub(crate) use targets::{Table, Target};

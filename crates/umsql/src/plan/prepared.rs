@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use super::assignments::{assignments, assigns};
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
-use crate::dialect::tokens::{statements, tokens};
-use crate::dialect::{Statement, statement};
+use crate::dialect::tokens::{Token, statements, tokens};
+use crate::dialect::{Edits, Statement, statement};
 use crate::error::{Result, SqlError};
 use crate::wire::types::{self, Column};
 
@@ -24,14 +25,26 @@ pub(crate) struct Plan {
     pub(crate) types: Box<[u32]>,
     /// The columns that the first Describe reported. Later executions use the same columns.
     pub(crate) described: OnceLock<Box<[Column]>>,
+    /// What it is made of, if it stores values: it is made anew when the schema has changed,
+    /// because the columns may have other types.
+    pub(crate) source: Option<Source>,
     /// The length of its text, used as an estimate of the memory that the plan takes.
     pub(crate) size: usize,
 }
 
+/// What a plan is made of.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) text: Box<str>,
+    pub(crate) declared: Box<[u32]>,
+    /// The number of the schema at which it was made.
+    pub(crate) schema: u64,
+}
+
 impl Plan {
     /// Makes the plan for `text`. `declared` has the types that the client declared, and zero for
-    /// each type that it did not declare.
-    pub(crate) fn new(text: &str, declared: &[u32], db: &Connection) -> Result<Plan> {
+    /// each type that it did not declare. `schema` is the number of the schema.
+    pub(crate) fn new(text: &str, declared: &[u32], schema: u64, db: &Connection) -> Result<Plan> {
         let mut list = tokens(text)?;
         let all = statements(&list);
         let [range] = &all[..] else {
@@ -40,6 +53,7 @@ impl Plan {
                     statement: None,
                     types: declared.into(),
                     described: OnceLock::new(),
+                    source: None,
                     size: text.len(),
                 });
             }
@@ -48,14 +62,37 @@ impl Plan {
             ));
         };
         let tokens = &mut list[range.clone()];
-        if has_literals(tokens) {
-            read_literals(tokens, db)?;
-        }
-        let statement = statement::recognise(tokens, text)?;
-        let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
-        let (described, size) = (OnceLock::new(), text.len());
-        Ok(Plan { statement: Some(statement), types, described, size })
+        let (types, edits) = read_types(tokens, declared, db)?;
+        let statement = statement::recognise(tokens, text, &edits)?;
+        let source = || Source { text: text.into(), declared: declared.into(), schema };
+        let source = assigns(tokens).then(source);
+        let size = if source.is_some() { 2 * text.len() } else { text.len() };
+        Ok(Plan { statement: Some(statement), types, described: OnceLock::new(), source, size })
     }
+}
+
+/// Returns whether [`read_types`] could change something in the statement, or refuse it.
+pub(crate) fn needs_types(tokens: &[Token<'_>]) -> bool {
+    has_literals(tokens) || assigns(tokens)
+}
+
+/// Gives the statement's literals the types of the columns beside them. Returns the types of its
+/// parameters, and what is written into it so that it stores values of its columns' types.
+///
+/// # Errors
+/// That of PostgreSQL, if a value is none of its column's type.
+pub(crate) fn read_types(
+    tokens: &mut [Token<'_>],
+    declared: &[u32],
+    db: &Connection,
+) -> Result<(Box<[u32]>, Edits)> {
+    let literals = match has_literals(tokens) {
+        true => read_literals(tokens, db)?,
+        false => Edits::default(),
+    };
+    let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
+    let edits = assignments(tokens, (declared, &types), db)?;
+    Ok((types, edits.and(literals)))
 }
 
 /// Returns a sample value of this type.

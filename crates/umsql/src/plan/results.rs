@@ -65,7 +65,7 @@ pub(crate) fn columns(
 
 /// Returns the items between SELECT and FROM, or after RETURNING. Returns none if one of them is a
 /// star.
-fn result_items<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
+pub(super) fn result_items<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
     let mut depth = 0usize;
     let mut items = Vec::new();
     let mut start = None;
@@ -111,7 +111,7 @@ fn star_free<'t, 'a>(items: Vec<&'t [Token<'a>]>) -> Vec<&'t [Token<'a>]> {
     if items.iter().any(star) { Vec::new() } else { items }
 }
 
-fn without_alias<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
+pub(super) fn without_alias<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
     match item {
         [rest @ .., r#as, name] if r#as.is("as") && name.is_name() => rest,
         [rest @ .., last, name]

@@ -11,6 +11,24 @@ pub(crate) fn has_zone(text: &[u8]) -> bool {
     text.ends_with(b"Z") || text.iter().skip(10).any(|byte| b"+-".contains(byte))
 }
 
+/// Returns a time without the zone that it names: a type without a zone ignores it.
+pub(crate) fn without_zone(text: &str) -> &str {
+    let Some(clock) = text.find(':') else { return text };
+    let zone = text[clock..].find(['+', '-', 'Z', 'z']);
+    text[..zone.map_or(text.len(), |zone| clock + zone)].trim_end()
+}
+
+/// Returns the one text of a date, or of a point in time in UTC or without a zone, as it is stored.
+/// Returns `None` if the text is in a form that [`parse`] does not read.
+pub(crate) fn stored(text: &str, (is_date, is_zoned): (bool, bool)) -> Option<String> {
+    let text = format(parse(if is_zoned { text } else { without_zone(text) })?);
+    Some(match (is_date, is_zoned) {
+        (true, _) => text[..text.len().min(10)].to_owned(),
+        (_, true) => format!("{text}+00"),
+        _ => text,
+    })
+}
+
 /// Reads `YYYY-MM-DD[ HH:MM[:SS[.ffffff]]][Z|+HH[:MM]]`.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
@@ -133,6 +151,20 @@ mod tests {
             ["", "x", "2000-13-01", "2001-02-29", "2000-01-01 25:00", "2000-01-01 1", "9-é-1 é"]
         {
             assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_stored_in_one_form() {
+        let cases = [
+            ("2026-01-05T10:00+05:30", (false, true), Some("2026-01-05 04:30:00+00")),
+            ("2026-01-05 10:00:00+05:30", (false, false), Some("2026-01-05 10:00:00")),
+            ("2026-01-05 23:00-05", (true, false), Some("2026-01-05")),
+            ("2026-01-05", (false, false), Some("2026-01-05 00:00:00")),
+            ("today", (true, false), None),
+        ];
+        for (text, kind, expected) in cases {
+            assert_eq!(stored(text, kind).as_deref(), expected, "{text}");
         }
     }
 

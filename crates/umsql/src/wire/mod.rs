@@ -6,6 +6,8 @@
 
 pub(crate) mod datetime;
 pub(crate) mod floats;
+pub(crate) mod decimal;
+mod hex;
 pub(crate) mod message;
 pub(crate) mod numeric;
 pub(crate) mod out;

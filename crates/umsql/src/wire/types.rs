@@ -8,6 +8,7 @@
 
 use rusqlite::types::{Value, ValueRef};
 
+use super::hex::{bytea, hex, uuid, uuid_text};
 use super::{datetime, floats, message::utf8, numeric};
 use crate::error::{Result, SqlError};
 
@@ -62,6 +63,8 @@ pub(crate) fn modifier(declared: &str) -> i32 {
     let numbers: Option<Vec<u16>> =
         within.and_then(|text| text.split(',').map(|number| number.trim().parse().ok()).collect());
     let encoded = match (by_name(declared), numbers.as_deref()) {
+        // `char` is `char(1)`, and `bpchar` has no length.
+        (BPCHAR, None) if is_char(declared) => 1,
         (VARCHAR | BPCHAR, Some([length])) => i32::from(*length),
         (NUMERIC, Some([digits])) => i32::from(*digits) << 16,
         (NUMERIC, Some([digits, scale])) => i32::from(*digits) << 16 | i32::from(*scale),
@@ -70,16 +73,31 @@ pub(crate) fn modifier(declared: &str) -> i32 {
     encoded.checked_add(MODIFIER).unwrap_or(-1)
 }
 
+fn is_char(declared: &str) -> bool {
+    ["char", "character"].iter().any(|name| declared.trim().eq_ignore_ascii_case(name))
+}
+
+/// Returns the length in the modifier of a `varchar(n)` or `char(n)`.
+pub(crate) fn length(modifier: i32) -> Option<usize> {
+    usize::try_from(modifier.checked_sub(MODIFIER)?).ok()
+}
+
+/// Returns the number of all digits and of those behind the point in a numeric's modifier.
+pub(crate) fn digits(modifier: i32) -> Option<(u16, u16)> {
+    let encoded = modifier.checked_sub(MODIFIER).filter(|encoded| *encoded >= 0)?;
+    Some(((encoded >> 16) as u16, encoded as u16))
+}
+
 /// Returns the number of digits behind the point in a numeric's modifier.
 pub(crate) fn scale(modifier: i32) -> Option<u16> {
     (modifier >= MODIFIER).then_some((modifier - MODIFIER) as u16)
 }
 
 /// The decimal digits that a floating point number has for sure.
-const DIGITS: usize = 15;
+pub(crate) const DIGITS: usize = 15;
 
 /// Returns a number with this many digits behind its point.
-fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
+pub(crate) fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
     match value {
         ValueRef::Integer(int) if scale == 0 => Some(int.to_string()),
         ValueRef::Integer(int) => Some(format!("{int}.{:0<scale$}", "")),
@@ -203,16 +221,17 @@ pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) ->
     let scaled = column.scale.and_then(|scale| with_scale(value, scale.into()));
     let value = scaled.as_ref().map_or(value, |text| ValueRef::Text(text.as_bytes()));
     if column.format == 0 {
-        encode_text(out, value, column.oid)?;
+        encode_text(out, value, column)?;
     } else {
-        encode_binary(out, value, column.oid)?;
+        encode_binary(out, value, column)?;
     }
     let len = (out.len() - at - 4) as u32;
     out[at..at + 4].copy_from_slice(&len.to_be_bytes());
     Ok(())
 }
 
-fn encode_text(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()> {
+fn encode_text(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Result<()> {
+    let oid = column.oid;
     match oid {
         BOOL => out.push(if boolean(value)? { b't' } else { b'f' }),
         INT2 | INT4 | INT8 | OID => {
@@ -240,12 +259,14 @@ fn encode_text(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()> {
             other => plain(out, other),
         },
         VOID => (),
+        BPCHAR => padded(out, value, column.modifier),
         _ => plain(out, value),
     }
     Ok(())
 }
 
-fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()> {
+fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Result<()> {
+    let oid = column.oid;
     match oid {
         BOOL => out.push(boolean(value)?.into()),
         INT2 => out.extend((integer(value, oid)? as i16).to_be_bytes()),
@@ -275,9 +296,19 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()>
             plain(out, value);
         }
         VOID => (),
+        BPCHAR => padded(out, value, column.modifier),
         _ => plain(out, value),
     }
     Ok(())
+}
+
+/// Writes a `char(n)` with blanks up to its length. They are not stored.
+fn padded(out: &mut Vec<u8>, value: ValueRef<'_>, modifier: i32) {
+    let begin = out.len();
+    plain(out, value);
+    let chars = out[begin..].iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+    let length = length(modifier).unwrap_or(0);
+    out.extend(std::iter::repeat_n(b' ', length.saturating_sub(chars)));
 }
 
 /// Writes the value in the text form that does not depend on a type.
@@ -305,11 +336,6 @@ pub(crate) fn to_text(value: ValueRef<'_>) -> String {
 /// Returns the error for a text with a zero byte.
 pub(crate) fn nul() -> SqlError {
     SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
-}
-
-fn hex(byte: u8) -> [u8; 2] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
 }
 
 fn misfit(value: ValueRef<'_>, oid: u32) -> SqlError {
@@ -366,15 +392,9 @@ fn float(value: ValueRef<'_>, oid: u32) -> Result<f64> {
     }
 }
 
-fn uuid(text: &str) -> Option<[u8; 16]> {
-    let digits: Vec<u8> = text.bytes().filter(|b| !b"-{}".contains(b)).collect();
-    unhex(&digits)?.try_into().ok()
-}
-
-fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-    let (pairs, []) = digits.as_chunks::<2>() else { return None };
-    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+/// Returns the text of the `uuid` that this text spells.
+pub(crate) fn uuid_of(text: &str) -> Option<String> {
+    uuid(text.trim()).map(|bytes| uuid_text(&bytes))
 }
 
 /// Decodes a parameter of type `oid` that was sent in `format`.
@@ -406,12 +426,13 @@ fn decode_text(text: &str, oid: u32) -> Result<Value> {
             Err(_) => trimmed.parse().map(Value::Real).map_err(|_| invalid()),
         },
         BOOL => truth(text).map(|truth| Value::Integer(truth.into())).ok_or_else(invalid),
-        BYTEA => match text.strip_prefix("\\x") {
-            Some(digits) => unhex(digits.as_bytes()).map(Value::Blob).ok_or_else(invalid),
-            None if text.contains('\0') => Err(nul()),
-            None => Ok(Value::Blob(text.as_bytes().into())),
-        },
         _ if text.contains('\0') => Err(nul()),
+        BYTEA => bytea(text).map(Value::Blob).ok_or_else(invalid),
+        DATE | TIMESTAMP | TIMESTAMPTZ => {
+            // A text in another form, such as 'today', is looked at where it is used.
+            let stored = datetime::stored(text, (oid == DATE, oid == TIMESTAMPTZ));
+            Ok(Value::Text(stored.unwrap_or_else(|| text.into())))
+        }
         _ => Ok(Value::Text(text.into())),
     }
 }
@@ -435,9 +456,9 @@ fn decode_binary(bytes: &[u8], oid: u32) -> Result<Value> {
             let micros = i64::from(i32::from_be_bytes(b)) * datetime::DAY;
             Value::Text(datetime::format(micros)[..10].into())
         }),
-        TIMESTAMP | TIMESTAMPTZ => {
-            array(bytes).map(|b| Value::Text(datetime::format(i64::from_be_bytes(b))))
-        }
+        TIMESTAMP => array(bytes).map(|b| Value::Text(datetime::format(i64::from_be_bytes(b)))),
+        TIMESTAMPTZ => array(bytes)
+            .map(|b| Value::Text(format!("{}+00", datetime::format(i64::from_be_bytes(b))))),
         UUID => array::<16>(bytes).map(|b| Value::Text(uuid_text(&b))),
         BYTEA => Some(Value::Blob(bytes.into())),
         JSONB => return decode_text(utf8(bytes.get(1..).ok_or_else(wrong)?)?, TEXT),
@@ -450,12 +471,6 @@ fn decode_binary(bytes: &[u8], oid: u32) -> Result<Value> {
         }
     };
     value.ok_or_else(wrong)
-}
-
-fn uuid_text(bytes: &[u8; 16]) -> String {
-    let digits: String = bytes.iter().flat_map(|b| hex(*b)).map(char::from).collect();
-    let (a, b, c) = (&digits[..8], &digits[8..12], &digits[12..16]);
-    format!("{a}-{b}-{c}-{}-{}", &digits[16..20], &digits[20..])
 }
 
 #[cfg(test)]
@@ -492,6 +507,8 @@ mod tests {
             ("decimal ( 5 )", (5 << 16) + 4),
             ("varchar(3)", 7),
             ("char(84)", 88),
+            ("Character", 5),
+            ("bpchar", -1),
             ("numeric", -1),
             ("int", -1),
             ("varchar(x)", -1),
@@ -501,6 +518,24 @@ mod tests {
             assert_eq!(modifier(declared), expected, "{declared}");
         }
         assert_eq!([scale((8 << 16 | 2) + 4), scale(4), scale(-1)], [Some(2), Some(0), None]);
+        assert_eq!([length(7), length(-1)], [Some(3), None]);
+        assert_eq!([digits((8 << 16 | 2) + 4), digits(-1)], [Some((8, 2)), None]);
+    }
+
+    #[test]
+    fn a_char_is_shown_with_blanks_and_a_real_with_its_own_digits() {
+        let shown = |value, oid, modifier| {
+            let mut out = Vec::new();
+            encode(&mut out, value, &Column { modifier, ..Column::new("", oid) }).unwrap();
+            String::from_utf8(out[4..].to_vec()).unwrap()
+        };
+        let text =
+            |text: &'static str, modifier| shown(ValueRef::Text(text.as_bytes()), BPCHAR, modifier);
+        assert_eq!([text("äb", 9), text("abc", 7), text("abc", -1)], ["äb   ", "abc", "abc"]);
+        let real = |real| shown(ValueRef::Real(real), FLOAT4, -1);
+        assert_eq!(real(f64::from(0.1_f32)), "0.1");
+        assert_eq!([real(2.0), real(f64::INFINITY)], ["2", "Infinity"]);
+        assert_eq!([real(1e6), real(-1e-5), real(123456.0)], ["1e+06", "-1e-05", "123456"]);
     }
 
     #[test]
