@@ -1,17 +1,27 @@
 //! Converts points in time between their text in SQLite and their binary form on the wire, which is
 //! the number of microseconds since 2000-01-01 00:00 UTC.
+//!
+//! The texts of this file are those that are stored: `2026-01-05`, `2026-01-05 10:30:00.5`, the
+//! same with `+00`, and `infinity`. They sort as the times do. `time_input` reads the other forms.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) const DAY: i64 = 86_400_000_000;
+/// The microseconds of a second, a minute, an hour and a day.
+pub(crate) const SECOND: i64 = 1_000_000;
+pub(crate) const MINUTE: i64 = 60 * SECOND;
+pub(crate) const HOUR: i64 = 60 * MINUTE;
+pub(crate) const DAY: i64 = 24 * HOUR;
 const EPOCH_DAYS: i64 = 10_957; // from 1970 to 2000
+/// The point in time after all others, and the one before.
+pub(crate) const INFINITY: i64 = i64::MAX;
+pub(crate) const BEFORE_ALL: i64 = i64::MIN;
 
 /// Returns true if the text names its time zone.
 pub(crate) fn has_zone(text: &[u8]) -> bool {
     text.ends_with(b"Z") || text.iter().skip(10).any(|byte| b"+-".contains(byte))
 }
 
-/// Reads `YYYY-MM-DD[ HH:MM[:SS[.ffffff]]][Z|+HH[:MM]]`.
+/// Reads `YYYY-MM-DD[ HH:MM[:SS[.ffffff]]][Z|+HH[:MM]]`, the form that is stored.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     let (date, time) = match text.find([' ', 'T']) {
@@ -46,12 +56,15 @@ fn time_of_day(text: &str) -> Option<i64> {
         None => (0, 0),
         Some(text) => {
             let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+            if fraction.len() > 6 {
+                return None;
+            }
             let digits: String = fraction.chars().chain("000000".chars()).take(6).collect();
             (whole.parse::<i64>().ok()?, digits.parse::<i64>().ok()?)
         }
     };
     let in_range =
-        (0..=24).contains(&hours) && (0..60).contains(&minutes) && (0..=60).contains(&seconds);
+        (0..24).contains(&hours) && (0..60).contains(&minutes) && (0..=60).contains(&seconds);
     in_range.then(|| ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + micros - shift)
 }
 
@@ -71,12 +84,21 @@ pub(crate) fn now() -> i64 {
 
 /// Formats a point in time. The text has a fraction only if the fraction is not zero.
 pub(crate) fn format(micros: i64) -> String {
+    match micros {
+        INFINITY => return "infinity".to_owned(),
+        BEFORE_ALL => return "-infinity".to_owned(),
+        _ => (),
+    }
     let days = micros.div_euclid(DAY);
     let (year, month, day) = civil_from_days(days + EPOCH_DAYS);
     let rest = micros.rem_euclid(DAY);
-    let (seconds, fraction) = (rest / 1_000_000, rest % 1_000_000);
-    let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let text = format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}");
+    format!("{year:04}-{month:02}-{day:02} {}", format_clock(rest.unsigned_abs()))
+}
+
+/// Formats hours, minutes and seconds. The text has a fraction only if the fraction is not zero.
+pub(crate) fn format_clock(micros: u64) -> String {
+    let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
+    let text = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     if fraction == 0 {
         return text;
     }
