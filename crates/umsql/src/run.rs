@@ -86,7 +86,8 @@ impl Session {
         let done = std::mem::take(&mut self.statements_done);
         self.may_defer &= done == 0;
         for (number, range) in all.into_iter().enumerate().skip(done) {
-            let statement = statement::recognise(self.typed(&mut list[range])?, text)?;
+            let mut statement = statement::recognise(self.typed(&mut list[range])?, text)?;
+            self.rewrite_operators(&mut statement)?;
             let call = Call { describe: true, ..Call::default() };
             let outcome = self.within_limit(|me| me.execute(conn, &statement, call))?;
             self.may_defer = false;

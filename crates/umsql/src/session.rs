@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::accounts::Role;
 use crate::auth::{Login, WRONG_PASSWORD};
+use crate::dialect::Statement;
 use crate::dialect::tokens::Token;
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
@@ -451,6 +452,16 @@ impl Session {
             plan::read_literals(tokens, self.lease()?)?;
         }
         Ok(tokens)
+    }
+
+    /// Rewrites the operators of times in a statement.
+    pub(crate) fn rewrite_operators(&mut self, statement: &mut Statement) -> Result<()> {
+        match statement {
+            Statement::Sql(sql) if self.tx != Tx::Failed => {
+                plan::rewrite_operators(sql, &[], self.lease()?)
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn ready(&mut self) {

@@ -217,6 +217,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             "limit" | "offset" | "fetch" => return self.limit(token),
             "extract" if self.next_is(1, "(") => return self.extract(),
+            "make_interval" if self.next_is(1, "(") => return self.make_interval(),
             "generate_series" if self.next_is(1, "(") => return self.series(),
             "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
             "pg_get_indexdef" if self.next_is(1, "(") => return self.index_definition(),
@@ -230,10 +231,13 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.put(1, "INTEGER");
             }
             "default" if self.is_in_schema() => return self.default_truth(),
-            "bool" | "boolean" | "date" | "timestamp" | "timestamptz"
-                if !self.is_in_schema()
-                    && self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
-            {
+            "current_timestamp" | "current_date" | "localtimestamp" | "localtime" => {
+                return self.present(&lower);
+            }
+            "interval" | "time" if !self.is_in_schema() || self.is_view() => {
+                return self.typed_literal();
+            }
+            "bool" | "boolean" | "date" | "timestamp" | "timestamptz" if !self.is_in_schema() => {
                 return self.typed_literal();
             }
             "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
@@ -401,6 +405,28 @@ mod tests {
                 "create table t(a int check (cast(a AS int) > 0))",
             ),
             ("select ':: x'", "select ':: x'"),
+            (
+                "select time '10:30'::text, interval '1 day' x, timestamp(0) with time zone 'now'",
+                "select CAST(pg_time('10:30') AS text), pg_interval('1 day') x, \
+                 pg_timestamptz('now', 0)",
+            ),
+            (
+                "select interval '1' day, interval '1 day 02:03' hour, x::time(0), x::interval",
+                "select pg_interval('1 day'), interval_trunc('hour', pg_interval('1 day 02:03')), \
+                 pg_time(x, 0), pg_interval(x)",
+            ),
+            (
+                "select current_timestamp, current_date, localtime, current_timestamp(3)",
+                "select now(), pg_date(now()), pg_time(now()), pg_timestamptz(now(), 3)",
+            ),
+            (
+                "create view v as select interval '1 day', current_date",
+                "create view v as select pg_interval('1 day'), current_date",
+            ),
+            (
+                "select make_interval(1, days => 10 + a)",
+                "select make_interval(1, 0, 0, 10 + a, 0, 0, 0)",
+            ),
         ];
         for (from, to) in cases {
             assert_eq!(one(from), to);

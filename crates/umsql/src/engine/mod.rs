@@ -15,6 +15,7 @@ mod files;
 mod folders;
 mod formats;
 mod functions;
+mod intervals;
 mod lazy_writer;
 mod limits;
 mod opening;
@@ -27,6 +28,7 @@ mod search;
 mod steps;
 mod tables;
 mod texts;
+mod time_operators;
 mod times;
 mod values;
 

@@ -8,15 +8,25 @@
 //! A literal in quotes has the type that a parameter in its place would have. `literals` uses that
 //! where it matters: a boolean is a number in SQLite.
 //!
+//! The operators of dates, times and intervals become calls of functions, which `operators` finds
+//! by the types.
+//!
 //! Plans are not executed here.
 
+mod applied;
+mod edits;
 mod expression;
+mod frames;
 mod literals;
 mod names;
+mod operator_rules;
+mod operators;
 mod parameters;
 mod prepared;
 mod results;
+mod walk;
 
 pub(crate) use literals::{has_literals, read_literals};
+pub(crate) use operators::rewrite_operators;
 pub(crate) use prepared::{Plan, sample, settle};
 pub(crate) use results::columns;

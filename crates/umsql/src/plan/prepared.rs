@@ -8,6 +8,7 @@ use rusqlite::types::Value;
 
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
+use super::operators::rewrite_operators;
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
 use crate::dialect::tokens::{statements, tokens};
@@ -51,8 +52,11 @@ impl Plan {
         if has_literals(tokens) {
             read_literals(tokens, db)?;
         }
-        let statement = statement::recognise(tokens, text)?;
+        let mut statement = statement::recognise(tokens, text)?;
         let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
+        if let Statement::Sql(sql) = &mut statement {
+            rewrite_operators(sql, &types, db)?;
+        }
         let (described, size) = (OnceLock::new(), text.len());
         Ok(Plan { statement: Some(statement), types, described, size })
     }
