@@ -92,7 +92,8 @@ impl Rewriter<'_, '_> {
         true
     }
 
-    /// Translates a literal after the name of its type.
+    /// Translates a literal after the name of its type. In the schema a literal alone has the same
+    /// value, except those of types that SQLite has not.
     pub(super) fn typed_literal(&mut self) -> bool {
         let Some(target) = self.type_name(0) else { return false };
         let literal = self.peek(target.len).filter(|token| token.kind == TokenKind::Text);
@@ -114,7 +115,7 @@ impl Rewriter<'_, '_> {
 
     /// Translates the present time, and the parts of it.
     pub(super) fn present(&mut self, word: &str) -> bool {
-        if self.is_in_schema() {
+        if self.is_in_schema() && !self.of_query {
             return false;
         }
         let function = match word {
@@ -153,13 +154,14 @@ impl Rewriter<'_, '_> {
     /// one.
     fn conversion(&self, oid: u32) -> Option<&'static str> {
         let schema = self.is_in_schema();
+        let of_query = is_temporal(oid) && self.of_query;
         Some(match oid {
             types::BOOL => "pg_bool",
-            types::DATE if schema => "date",
+            types::DATE if schema && !of_query => "date",
             // SQLite has neither type. A view of them is one for this server only.
             types::INTERVAL if self.is_view() => "pg_interval",
             types::TIME if self.is_view() => "pg_time",
-            _ if schema => return None,
+            _ if schema && !of_query => return None,
             types::DATE => "pg_date",
             types::INT2 => "int2",
             types::INT4 => "int4",

@@ -8,7 +8,7 @@
 //! too long or moves too many bytes (the limits are below) is passed to SQLite untranslated, and
 //! SQLite refuses it.
 
-use super::tokens::{Token, TokenKind};
+use super::tokens::{Token, TokenKind, is_table_of_query};
 use crate::wire::types;
 
 /// Returns the tokens, which are part of `source`, in SQLite's spelling.
@@ -45,6 +45,8 @@ pub(super) struct Rewriter<'t, 'a> {
     pub(super) orders: Vec<usize>,
     /// The number of bytes that casts have moved so far.
     pub(super) moved: usize,
+    /// Whether the statement creates a table of the rows of a query.
+    pub(super) of_query: bool,
 }
 
 /// The deepest nesting of forms that is translated; deeper ones are passed to SQLite as they are,
@@ -72,6 +74,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             depth: 0,
             orders: Vec::new(),
             moved: 0,
+            of_query: is_table_of_query(tokens),
         }
     }
 
@@ -234,12 +237,13 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "current_timestamp" | "current_date" | "localtimestamp" | "localtime" => {
                 return self.present(&lower);
             }
-            "interval" | "time" if !self.is_in_schema() || self.is_view() => {
+            "interval" | "time" | "date" if self.is_view() => return self.typed_literal(),
+            "interval" | "time" | "date" | "timestamp" | "timestamptz"
+                if !self.is_in_schema() || self.of_query =>
+            {
                 return self.typed_literal();
             }
-            "bool" | "boolean" | "date" | "timestamp" | "timestamptz" if !self.is_in_schema() => {
-                return self.typed_literal();
-            }
+            "bool" | "boolean" if !self.is_in_schema() => return self.typed_literal(),
             "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
                 if self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
             {
@@ -420,8 +424,13 @@ mod tests {
                 "select now(), pg_date(now()), pg_time(now()), pg_timestamptz(now(), 3)",
             ),
             (
-                "create view v as select interval '1 day', current_date",
-                "create view v as select pg_interval('1 day'), current_date",
+                "create view v as select interval '1 day', current_date, date '2026-01-01'",
+                "create view v as select pg_interval('1 day'), current_date, date('2026-01-01')",
+            ),
+            (
+                "create table t as select date '2026-01-01', x::timestamp, current_date, y::int",
+                "create table t as select pg_date('2026-01-01'), pg_timestamp(x), pg_date(now()), \
+                 CAST(y AS int)",
             ),
             (
                 "select make_interval(1, days => 10 + a)",

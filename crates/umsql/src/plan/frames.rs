@@ -97,6 +97,8 @@ pub(super) enum Clause {
     Order,
     /// The result of a branch of CASE.
     Branch,
+    /// The rows after VALUES.
+    Rows,
 }
 
 #[derive(Debug)]
@@ -118,6 +120,10 @@ pub(super) struct Frame {
     pub(super) and_came: bool,
     /// Whether the list after IN comes next.
     pub(super) is_in: bool,
+    /// The parenthesis of the list of names that the query gives to its columns.
+    pub(super) names: Option<usize>,
+    /// That of the query which comes next.
+    pub(super) next_names: Option<usize>,
     /// What is looked for in the list, or by the query, that the frame is.
     pub(super) sought: Option<Operand>,
     /// The expressions that are complete: the arguments of a call, the items of a query, the
@@ -141,6 +147,8 @@ impl Frame {
             base: None,
             and_came: false,
             is_in: false,
+            names: None,
+            next_names: None,
             sought: None,
             items: Vec::new(),
             count: 0,

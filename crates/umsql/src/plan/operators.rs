@@ -27,7 +27,7 @@ use super::names::{Names, TypedNames};
 use super::operator_rules::UNSURE;
 use super::walk::{KnownNames, Walk};
 use crate::dialect::Sql;
-use crate::dialect::tokens::{Token, tokens};
+use crate::dialect::tokens::{Token, is_table_of_query, tokens};
 use crate::error::{Result, SqlError};
 use crate::wire::canonical::is_temporal;
 
@@ -83,9 +83,9 @@ fn is_query(tokens: &[Token<'_>]) -> bool {
     const VERBS: [&str; 9] =
         ["select", "insert", "update", "delete", "with", "values", "replace", "explain", "("];
     let is_view = || tokens.iter().take(4).any(|token| token.is("view"));
-    tokens.first().is_some_and(|first| {
-        VERBS.iter().any(|word| first.is(word) || first.sign(word))
-            || (first.is("create") && is_view())
+    tokens.first().is_some_and(|token| match token.is("create") {
+        true => is_view() || is_table_of_query(tokens),
+        false => VERBS.iter().any(|word| token.is(word) || token.sign(word)),
     })
 }
 
@@ -229,6 +229,10 @@ mod tests {
                 "select ums_plus(some(x) , pg_interval('1 day')), ums_minus(d , x) from day, other",
             ),
             (
+                "create table t as select d + 1 as x from day",
+                "create table t as select date_pli(d , 1) as x from day",
+            ),
+            (
                 "create view v as select d + 1 from day",
                 "create view v as select date_pli(d , 1) from day",
             ),
@@ -252,6 +256,36 @@ mod tests {
         ]);
         let zone = of("select zoned at time zone 'UTC', at from log", &[]).unwrap();
         assert_eq!(zone.replace(' ', ""), "selectpg_timestamp(pg_timestamptz(zoned)),atfromlog");
+    }
+
+    #[test]
+    fn the_columns_of_queries_have_types() {
+        assert_texts([
+            (
+                "with recursive w(e) as (values (date '2026-01-01') union all select e + 1 from w) \
+                 select e - 1 from w",
+                "with recursive w(e) as (values (pg_date('2026-01-01')) union all \
+                 select date_pli(e , 1) from w) select date_mii(e , 1) from w",
+            ),
+            (
+                "with recursive days(day) as (select date '2026-01-30' union all \
+                 select day + 1 from days where day < date '2026-02-02') select day from days",
+                "with recursive days(day) as (select pg_date('2026-01-30') union all \
+                 select date_pli(day , 1) from days where day < pg_date('2026-02-02')) \
+                 select day from days",
+            ),
+            (
+                "with recursive w as (select current_date as e union all select e + 1 from w) \
+                 select 1 from w",
+                "with recursive w as (select pg_date(now()) as e union all \
+                 select date_pli(e , 1) from w) select 1 from w",
+            ),
+            (
+                "select a - b from (values (2, date '2026-01-01')) as t(b, a)",
+                "select date_mii(a , b) from (WITH ums_t(b, a) AS \
+                 (values (2, pg_date('2026-01-01'))) SELECT * FROM ums_t) AS t",
+            ),
+        ]);
     }
 
     #[test]

@@ -173,8 +173,9 @@ impl<'w> Walk<'w> {
             self.edits.after(sought.map_or(paren, |sought| sought.end - 1), COLLATE);
         }
         let query = if kind == Kind::Query { paren } else { query };
+        let names = self.frame().next_names.take().filter(|_| kind == Kind::Query);
         let mut frame = Frame::new(kind, start, query);
-        frame.sought = sought;
+        (frame.sought, frame.names) = (sought, names);
         self.frames.push(frame);
         Ok(())
     }
@@ -203,10 +204,41 @@ impl<'w> Walk<'w> {
             }
             Kind::List => oid = Some(types::BOOL),
             Kind::Query if frame.sought.is_some() => oid = Some(types::BOOL),
-            Kind::Parentheses if frame.count != 1 => oid = None,
-            _ => (),
+            Kind::Query => self.name_columns(&frame),
+            Kind::Parentheses if frame.count != 1 => {
+                oid = None;
+                self.row(&frame);
+            }
+            Kind::Parentheses => self.row(&frame),
         }
         self.operand(frame.start, at + 1, oid, Shape::Other);
+    }
+
+    /// Takes the types of a query's columns from its first row of VALUES.
+    fn row(&mut self, row: &Frame) {
+        let frame = self.frame();
+        if frame.clause == Clause::Rows && frame.items.is_empty() {
+            frame.items.clone_from(&row.items);
+        }
+    }
+
+    /// Keeps the types of the names in `WITH t(a, b) AS (..)`.
+    fn name_columns(&mut self, query: &Frame) {
+        let Some(open) = query.names else { return };
+        let tokens = self.tokens[open + 1..].iter().take_while(|token| !token.sign(")"));
+        let names = tokens.filter(|token| token.is_name());
+        for (token, item) in names.zip(&query.items) {
+            // They mean columns within the query, too, if that is recursive.
+            self.give(token, usize::MAX, item.oid);
+        }
+    }
+
+    /// Keeps the type of a name that a query gives.
+    fn give(&mut self, token: &Token<'_>, query: usize, oid: Option<u32>) {
+        let named = self.found.entry(token.name().to_ascii_lowercase()).or_default();
+        if named.len() < NAMED_MAX && !named.contains(&(query, oid)) {
+            named.push((query, oid));
+        }
     }
 
     /// Adds a complete operand.
@@ -303,12 +335,8 @@ impl<'w> Walk<'w> {
                 }
                 self.frame().items.push(item);
             }
-            (Kind::Case, Clause::Branch) | (Kind::Cast | Kind::Parentheses, _) => {
-                let frame = self.frame();
-                if frame.count == 1 || kind == Kind::Case {
-                    frame.items.push(item);
-                }
-            }
+            (Kind::Case, Clause::Branch) | (Kind::Parentheses, _) => self.frame().items.push(item),
+            (Kind::Cast, _) if self.frame().count == 1 => self.frame().items.push(item),
             _ => (),
         }
     }
@@ -358,10 +386,7 @@ impl<'w> Walk<'w> {
         self.item(item);
         let query = self.frame().query;
         if let Some(token) = self.tokens.get(at).filter(|token| token.is_name()) {
-            let named = self.found.entry(token.name().to_ascii_lowercase()).or_default();
-            if named.len() < NAMED_MAX && !named.contains(&(query, item.oid)) {
-                named.push((query, item.oid));
-            }
+            self.give(token, query, item.oid);
         }
     }
 
@@ -383,13 +408,19 @@ impl<'w> Walk<'w> {
             "from" | "into" | "update" | "join" | "using" => self.begin(Clause::Tables),
             "set" => self.begin(Clause::Set(false)),
             "by" => self.begin(Clause::Order),
-            "where" | "on" | "having" | "when" | "limit" | "offset" | "window" | "values" => {
+            "values" => self.begin(Clause::Rows),
+            "where" | "on" | "having" | "when" | "limit" | "offset" | "window" => {
                 self.begin(Clause::Conditions);
             }
             "then" | "else" => self.begin(Clause::Branch),
             "order" | "group" | "partition" if self.is(at + 1, "by") => self.end_item(),
-            "union" | "except" | "intersect" | "all" | "asc" | "desc" | "with" | "recursive"
-            | "materialized" | "exists" | "left" | "inner" | "cross" | "do" => self.end_item(),
+            "union" | "except" | "intersect" => {
+                self.end_item();
+                // The names of the first query mean something in a recursive one.
+                self.frame().query = at;
+            }
+            "all" | "asc" | "desc" | "with" | "recursive" | "materialized" | "exists" | "left"
+            | "inner" | "cross" | "do" => self.end_item(),
             "nulls" => {
                 self.end_item();
                 return Ok(Some(at + 2));
@@ -397,15 +428,12 @@ impl<'w> Walk<'w> {
             "as" => return Ok(Some(self.alias(at))),
             "case" => self.open(Kind::Case, at, at)?,
             "end" if self.frame().kind == Kind::Case => self.close(at),
-            "over" | "filter" if is_complete => {
-                if self.is(at + 1, "(") {
-                    self.open(Kind::Window, at, at + 1)?;
-                } else if let Some(operand) = self.frame().operands.last_mut() {
-                    operand.end = at + 2;
-                }
+            "over" | "filter" if is_complete && self.is(at + 1, "(") => {
+                self.open(Kind::Window, at, at + 1)?;
                 return Ok(Some(at + 2));
             }
-            "collate" if is_complete => {
+            // `OVER w`, `COLLATE x`: they belong to the operand.
+            "over" | "filter" | "collate" if is_complete => {
                 if let Some(operand) = self.frame().operands.last_mut() {
                     operand.end = at + 2;
                 }
@@ -475,6 +503,9 @@ impl<'w> Walk<'w> {
                 at + 2
             }
             _ => {
+                let names = frame.operands.last().map(|operand| operand.start + 1);
+                let names = names.filter(|open| self.is(*open, "("));
+                self.frame().next_names = names;
                 self.end_item();
                 at + 1
             }
