@@ -282,11 +282,25 @@ const EXACT: [(&str, &str); 18] = [
 /// Returns the SQLSTATE of a message about a value that is none of its type.
 fn value_code(message: &str) -> Option<&'static str> {
     if let Some(rest) = message.strip_prefix("invalid input syntax for type ") {
-        let of_time = rest.starts_with("date") || rest.starts_with("timestamp");
+        let of_time = ["date", "time", "interval"].iter().any(|name| rest.starts_with(name));
         return Some(if of_time { "22007" } else { "22P02" });
     }
-    if message.starts_with("date/time field value out of range") {
-        return Some("22008");
+    const OF_TIMES: [(&str, &str); 12] = [
+        ("date/time field value out of range", "22008"),
+        ("date field value out of range", "22008"),
+        ("time field value out of range", "22008"),
+        ("timestamp field value out of range", "22008"),
+        ("date out of range", "22008"),
+        ("timestamp out of range", "22008"),
+        ("interval out of range", "22008"),
+        ("cannot subtract infinite ", "22008"),
+        ("interval field value out of range", "22015"),
+        ("the time zone of ", "0A000"),
+        ("division by zero", "22012"),
+        ("operator does not exist: ", "42883"),
+    ];
+    if let Some((_, code)) = OF_TIMES.iter().find(|(start, _)| message.starts_with(start)) {
+        return Some(code);
     }
     if message.starts_with("unit \"") && message.contains(" for type ") {
         return Some(if message.contains(" not supported ") { "0A000" } else { "22023" });

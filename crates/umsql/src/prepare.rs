@@ -10,7 +10,7 @@ use crate::dialect::translate;
 use crate::dialect::{Edits, Execute, Prepare, Statement};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::Conn;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::run::{Call, Ran};
 use crate::session::Session;
 use crate::wire::types;
@@ -65,15 +65,24 @@ impl Session {
     }
 
     /// Returns the values of the arguments, each as its parameter's type.
-    fn values_of(&mut self, execute: &Execute, types: &[u32]) -> Result<Vec<Value>> {
+    fn values_of(
+        &mut self,
+        execute: &Execute,
+        types: &[u32],
+    ) -> std::result::Result<Vec<Value>, Failure> {
         let mut given: Vec<Value> = Vec::new();
         if let Some(arguments) = &execute.arguments {
             let source = format!("SELECT {arguments}");
-            let sql = translate::sql(&tokens(&source)?, &source, &Edits::default())?;
-            let lease = self.lease()?;
-            let mut query = lease.prepare_cached(&sql.texts[0]).map_err(SqlError::from)?;
-            let count = query.column_count();
-            given = query.query_row([], |row| (0..count).map(|at| row.get(at)).collect())?;
+            let mut sql = translate::sql(&tokens(&source)?, &source, &Edits::default())?;
+            plan::rewrite_operators(&mut sql, &[], self.lease()?)?;
+            given = self.with_lease(|me, lease| {
+                let mut query = lease.prepare_cached(&sql.texts[0]).map_err(SqlError::from)?;
+                let count = query.column_count();
+                lease.lend(&mut me.config);
+                let row = query.query_row([], |row| (0..count).map(|at| row.get(at)).collect());
+                lease.lend(&mut me.config);
+                Ok(row?)
+            })?;
         }
         if given.len() != types.len() {
             let name = &execute.name;
@@ -81,13 +90,14 @@ impl Session {
             return Err(SqlError::syntax(format!(
                 "wrong number of parameters for prepared statement \"{name}\": expected \
                  {expected}, but got {found}"
-            )));
+            ))
+            .into());
         }
         let typed = given.iter().zip(types).map(|(value, oid)| match ValueRef::from(value) {
             ValueRef::Null => Ok(Value::Null),
             value => types::decode(Some(types::to_text(value).as_bytes()), *oid, 0),
         });
-        typed.collect()
+        Ok(typed.collect::<Result<_>>()?)
     }
 }
 

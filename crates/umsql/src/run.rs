@@ -92,7 +92,8 @@ impl Session {
         for (number, range) in all.into_iter().enumerate().skip(done) {
             let tokens = &mut list[range];
             let edits = self.typed(tokens)?;
-            let statement = statement::recognise(tokens, text, &edits)?;
+            let mut statement = statement::recognise(tokens, text, &edits)?;
+            self.rewrite_operators(&mut statement)?;
             let call = Call { describe: true, ..Call::default() };
             let outcome = self.within_limit(|me| me.execute(conn, &statement, call))?;
             self.may_defer = false;

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use crate::accounts::Role;
 use crate::auth::{Login, WRONG_PASSWORD};
-use crate::dialect::Edits;
 use crate::dialect::tokens::Token;
+use crate::dialect::{Edits, Statement};
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
@@ -452,6 +452,16 @@ impl Session {
         match plan::needs_types(tokens) && self.tx != Tx::Failed {
             true => Ok(plan::read_types(tokens, &[], self.lease()?)?.1),
             false => Ok(Edits::default()),
+        }
+    }
+
+    /// Rewrites the operators of times in a statement.
+    pub(crate) fn rewrite_operators(&mut self, statement: &mut Statement) -> Result<()> {
+        match statement {
+            Statement::Sql(sql) if self.tx != Tx::Failed => {
+                plan::rewrite_operators(sql, &[], self.lease()?)
+            }
+            _ => Ok(()),
         }
     }
 

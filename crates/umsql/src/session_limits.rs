@@ -103,6 +103,7 @@ impl Session {
         &mut self,
         run: impl FnOnce(&mut Session) -> std::result::Result<R, Failure>,
     ) -> std::result::Result<R, Failure> {
+        self.config.begin_statement();
         if !self.config.timeouts().statement.is_zero() {
             self.arm(Cause::StatementTimeout, self.config.timeouts().statement);
         }

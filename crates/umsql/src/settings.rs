@@ -19,7 +19,7 @@ use crate::error::{Result, SqlError};
 use crate::known_settings::{KNOWN, Known, REPORTED, Rule};
 use crate::timeouts::Timeouts;
 use crate::tx_mode::TxMode;
-use crate::wire::types;
+use crate::wire::{datetime, types};
 
 /// The most settings that a session keeps.
 const KEPT_MAX: usize = 10_000;
@@ -83,6 +83,10 @@ pub(crate) struct Config {
     /// What the settings named after transactions show.
     pub(crate) mode: TxMode,
     pub(crate) in_transaction: bool,
+    /// When the transaction and the statement began, in microseconds since 2000, as far as
+    /// something has asked.
+    transaction: Option<i64>,
+    statement: Option<i64>,
     /// The most bytes of names and values together.
     room: usize,
     /// The error of a function that has changed a setting, or read one.
@@ -99,9 +103,42 @@ impl Config {
             ends: None,
             mode: TxMode::default(),
             in_transaction: false,
+            transaction: None,
+            statement: None,
             room,
             failed: None,
         }
+    }
+
+    /// Notices that a transaction begins.
+    pub(crate) fn begin_transaction(&mut self) {
+        self.in_transaction = true;
+        self.transaction = Some(self.statement_began());
+    }
+
+    /// Notices that a statement begins, which outside a transaction is one itself.
+    pub(crate) fn begin_statement(&mut self) {
+        self.statement = None;
+        if !self.in_transaction {
+            self.transaction = None;
+        }
+    }
+
+    /// Returns when the statement began. It is the same time for all that ask.
+    pub(crate) fn statement_began(&mut self) -> i64 {
+        *self.statement.get_or_insert_with(datetime::now)
+    }
+
+    /// Returns when the transaction began.
+    pub(crate) fn transaction_began(&mut self) -> i64 {
+        let statement = self.statement_began();
+        *self.transaction.get_or_insert(statement)
+    }
+
+    /// Returns the present time, which is not before those of the statement and the transaction.
+    pub(crate) fn present(&mut self) -> i64 {
+        self.transaction_began();
+        datetime::now()
     }
 
     pub(crate) fn timeouts(&self) -> &Timeouts {

@@ -49,7 +49,7 @@ impl Session {
 
     fn begin(&mut self, tx: Tx) {
         self.config.mode = self.config.default_mode();
-        self.config.in_transaction = true;
+        self.config.begin_transaction();
         self.tx = tx;
     }
 

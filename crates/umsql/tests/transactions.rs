@@ -139,6 +139,23 @@ fn a_transaction_that_only_reads_sees_the_newest_and_cannot_write() {
 }
 
 #[test]
+fn a_transaction_has_one_time_and_each_statement_its_own() {
+    let (_server, mut client, _) = begin();
+    let began = one(&mut client, "begin; select now()");
+    let later = "select statement_timestamp() > now() and clock_timestamp() >= now()";
+    assert_eq!(one(&mut client, "select pg_sleep(0.01)"), "");
+    assert_eq!(one(&mut client, later), "t");
+    assert_eq!(one(&mut client, "select current_timestamp"), began);
+    assert_eq!(one(&mut client, "commit; select now() = statement_timestamp()"), "t");
+    assert_ne!(one(&mut client, "select now()"), began);
+    // The arguments of EXECUTE are those of the same statement.
+    run(&mut client, "prepare p(timestamptz) as select $1 = now()");
+    for _ in 0..2 {
+        assert_eq!(one(&mut client, "execute p(now())"), "t");
+    }
+}
+
+#[test]
 fn savepoints_that_were_set_before_the_first_write_undo_it() {
     let (_server, mut first, mut second) = begin();
     run(&mut first, "begin; savepoint a; select n from t; savepoint b; savepoint \"C d\"");

@@ -12,6 +12,7 @@
 
 use super::rewrite::{MOVED_MAX, Rewriter, spelled};
 use super::tokens::{Token, TokenKind};
+use crate::wire::canonical::is_temporal;
 use crate::wire::types;
 
 /// The most tokens in the parentheses after a type's name.
@@ -22,7 +23,8 @@ struct TypeName {
     /// How many tokens it takes.
     len: usize,
     oid: u32,
-    /// The precision and scale of a numeric, as further arguments of a call.
+    /// The precision and scale of a numeric, or the digits of a time, as further arguments of a
+    /// call.
     arguments: String,
 }
 
@@ -30,6 +32,11 @@ impl Rewriter<'_, '_> {
     /// Returns whether the statement's text becomes a part of the schema.
     pub(super) fn is_in_schema(&self) -> bool {
         self.tokens[0].is("create") || self.tokens[0].is("alter")
+    }
+
+    /// Returns whether the statement creates a view.
+    pub(super) fn is_view(&self) -> bool {
+        self.tokens[0].is("create") && self.tokens.iter().take(4).any(|token| token.is("view"))
     }
 
     /// Translates a `::` cast of the operand that just ended.
@@ -85,11 +92,46 @@ impl Rewriter<'_, '_> {
         true
     }
 
-    /// Translates a literal after the name of its type.
+    /// Translates a literal after the name of its type. In the schema a literal alone has the same
+    /// value, except those of types that SQLite has not.
     pub(super) fn typed_literal(&mut self) -> bool {
-        let (Some(target), Some(literal)) = (self.type_name(0), self.peek(1)) else { return false };
-        let Some(function) = self.conversion(target.oid) else { return false };
-        self.operand = Some(self.put(2, &format!("{function}({})", literal.text)));
+        let Some(target) = self.type_name(0) else { return false };
+        let literal = self.peek(target.len).filter(|token| token.kind == TokenKind::Text);
+        let (Some(literal), Some(function)) = (literal, self.conversion(target.oid)) else {
+            return false;
+        };
+        let unit = self.peek(target.len + 1).filter(|_| target.oid == types::INTERVAL);
+        let unit = unit.and_then(|token| interval_unit(&token));
+        let value = literal.value();
+        let is_count = value.trim().parse::<f64>().is_ok();
+        let (count, text) = match unit {
+            None => (1, format!("{function}({}{})", literal.text, target.arguments)),
+            Some(unit) if is_count => (2, format!("pg_interval('{} {unit}')", value.trim())),
+            Some(unit) => (2, format!("interval_trunc('{unit}', pg_interval({}))", literal.text)),
+        };
+        self.operand = Some(self.put(target.len + count, &text));
+        true
+    }
+
+    /// Translates the present time, and the parts of it.
+    pub(super) fn present(&mut self, word: &str) -> bool {
+        if self.is_in_schema() && !self.of_query {
+            return false;
+        }
+        let function = match word {
+            "current_timestamp" => "pg_timestamptz",
+            "current_date" => "pg_date",
+            "localtime" => "pg_time",
+            _ => "pg_timestamp",
+        };
+        let digits = self.peek(2).filter(|token| token.kind == TokenKind::Number);
+        let digits = digits.filter(|_| self.next_is(1, "(") && self.next_is(3, ")"));
+        let (count, text) = match digits {
+            Some(digits) => (4, format!("{function}(now(), {})", digits.text)),
+            None if word == "current_timestamp" => (1, "now()".to_owned()),
+            None => (1, format!("{function}(now())")),
+        };
+        self.operand = Some(self.put(count, &text));
         true
     }
 
@@ -112,10 +154,14 @@ impl Rewriter<'_, '_> {
     /// one.
     fn conversion(&self, oid: u32) -> Option<&'static str> {
         let schema = self.is_in_schema();
+        let of_query = is_temporal(oid) && self.of_query;
         Some(match oid {
             types::BOOL => "pg_bool",
-            types::DATE if schema => "date",
-            _ if schema => return None,
+            types::DATE if schema && !of_query => "date",
+            // SQLite has neither type. A view of them is one for this server only.
+            types::INTERVAL if self.is_view() => "pg_interval",
+            types::TIME if self.is_view() => "pg_time",
+            _ if schema && !of_query => return None,
             types::DATE => "pg_date",
             types::INT2 => "int2",
             types::INT4 => "int4",
@@ -127,6 +173,8 @@ impl Rewriter<'_, '_> {
             types::TIMESTAMP => "pg_timestamp",
             types::TIMESTAMPTZ => "pg_timestamptz",
             types::TEXT => "pg_text",
+            types::TIME => "pg_time",
+            types::INTERVAL => "pg_interval",
             _ => return None,
         })
     }
@@ -183,11 +231,17 @@ impl Rewriter<'_, '_> {
             len += 2;
             oid = types::TEXT;
         }
-        if oid != types::NUMERIC {
+        let has_digits = is_temporal(oid) && oid != types::DATE;
+        if oid != types::NUMERIC && !has_digits {
             arguments.clear();
         }
         Some(TypeName { len, oid, arguments })
     }
+}
+
+/// Returns the unit that may follow the literal of an interval: `interval '1' day`.
+fn interval_unit(token: &Token<'_>) -> Option<&'static str> {
+    ["year", "month", "day", "hour", "minute", "second"].into_iter().find(|unit| token.is(unit))
 }
 
 /// Returns the type name to use in SQLite's cast for PostgreSQL's type `oid`.

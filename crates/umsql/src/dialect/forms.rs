@@ -9,7 +9,7 @@
 //! Casts are in `casts`.
 
 use super::rewrite::{MOVED_MAX, Rewriter, is_operator_word};
-use super::tokens::Token;
+use super::tokens::{Token, items};
 
 impl<'t, 'a> Rewriter<'t, 'a> {
     /// Returns whether the parenthesis that was just copied begins a query in a FROM clause.
@@ -55,6 +55,32 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         }
         let index = self.inner(index);
         let text = format!("(SELECT ums_definition FROM pg_index x WHERE x.indexrelid = {index})");
+        self.operand = Some(self.put(close + 1 - self.at, &text));
+        true
+    }
+
+    /// Gives a call of `make_interval`, whose arguments may have names, all of its arguments.
+    pub(super) fn make_interval(&mut self) -> bool {
+        const NAMES: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+        let Some(close) = self.closing(self.at + 1) else { return false };
+        let given = &self.tokens[self.at + 2..close];
+        let mut arguments = NAMES.map(|_| "0".to_owned());
+        let given = if given.is_empty() { Vec::new() } else { items(given) };
+        for (place, argument) in given.into_iter().enumerate() {
+            let (place, value) = match argument {
+                [name, equal, more, value @ ..] if equal.sign("=") && more.sign(">") => {
+                    (NAMES.iter().position(|known| name.is(known)), value)
+                }
+                [name, assign, value @ ..] if assign.sign(":=") => {
+                    (NAMES.iter().position(|known| name.is(known)), value)
+                }
+                value => (Some(place), value),
+            };
+            let place = place.and_then(|place| arguments.get_mut(place));
+            let (Some(place), false) = (place, value.is_empty()) else { return false };
+            *place = self.inner(value);
+        }
+        let text = format!("make_interval({})", arguments.join(", "));
         self.operand = Some(self.put(close + 1 - self.at, &text));
         true
     }

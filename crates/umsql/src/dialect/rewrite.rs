@@ -10,7 +10,7 @@
 //! SQLite refuses it.
 
 use super::edits::{Edit, Edits, Place};
-use super::tokens::{Token, TokenKind};
+use super::tokens::{Token, TokenKind, is_table_of_query};
 use crate::wire::types;
 
 /// Returns the tokens, which are part of `source`, in SQLite's spelling and with the edits.
@@ -55,6 +55,8 @@ pub(super) struct Rewriter<'t, 'a> {
     pub(super) orders: Vec<usize>,
     /// The number of bytes that casts have moved so far.
     pub(super) moved: usize,
+    /// Whether the statement creates a table of the rows of a query.
+    pub(super) of_query: bool,
 }
 
 /// The deepest nesting of forms that is translated; deeper ones are passed to SQLite as they are,
@@ -85,6 +87,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             depth: 0,
             orders: Vec::new(),
             moved: 0,
+            of_query: is_table_of_query(tokens),
         }
     }
 
@@ -294,6 +297,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             "limit" | "offset" | "fetch" => return self.limit(token),
             "extract" if self.next_is(1, "(") => return self.extract(),
+            "make_interval" if self.next_is(1, "(") => return self.make_interval(),
             "generate_series" if self.next_is(1, "(") => return self.series(),
             "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
             "pg_get_indexdef" if self.next_is(1, "(") => return self.index_definition(),
@@ -307,12 +311,16 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.put(1, "INTEGER");
             }
             "default" if self.is_in_schema() => return self.default_truth(),
-            "bool" | "boolean" | "date" | "timestamp" | "timestamptz"
-                if !self.is_in_schema()
-                    && self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
+            "current_timestamp" | "current_date" | "localtimestamp" | "localtime" => {
+                return self.present(&lower);
+            }
+            "interval" | "time" | "date" if self.is_view() => return self.typed_literal(),
+            "interval" | "time" | "date" | "timestamp" | "timestamptz"
+                if !self.is_in_schema() || self.of_query =>
             {
                 return self.typed_literal();
             }
+            "bool" | "boolean" if !self.is_in_schema() => return self.typed_literal(),
             "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
                 if self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
             {
@@ -485,6 +493,33 @@ mod tests {
                 "select int4(case when a then 1 else case b when 2 then 3 end end), c",
             ),
             ("select ':: x'", "select ':: x'"),
+            (
+                "select time '10:30'::text, interval '1 day' x, timestamp(0) with time zone 'now'",
+                "select pg_text(pg_time('10:30')), pg_interval('1 day') x, \
+                 pg_timestamptz('now', 0)",
+            ),
+            (
+                "select interval '1' day, interval '1 day 02:03' hour, x::time(0), x::interval",
+                "select pg_interval('1 day'), interval_trunc('hour', pg_interval('1 day 02:03')), \
+                 pg_time(x, 0), pg_interval(x)",
+            ),
+            (
+                "select current_timestamp, current_date, localtime, current_timestamp(3)",
+                "select now(), pg_date(now()), pg_time(now()), pg_timestamptz(now(), 3)",
+            ),
+            (
+                "create view v as select interval '1 day', current_date, date '2026-01-01'",
+                "create view v as select pg_interval('1 day'), current_date, date('2026-01-01')",
+            ),
+            (
+                "create table t as select date '2026-01-01', x::timestamp, current_date, y::int",
+                "create table t as select pg_date('2026-01-01'), pg_timestamp(x), pg_date(now()), \
+                 CAST(y AS int)",
+            ),
+            (
+                "select make_interval(1, days => 10 + a)",
+                "select make_interval(1, 0, 0, 10 + a, 0, 0, 0)",
+            ),
         ];
         for (from, to) in cases {
             assert_eq!(one(from), to);

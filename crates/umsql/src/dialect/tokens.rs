@@ -345,6 +345,15 @@ pub(crate) fn items<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
     items.collect()
 }
 
+/// Returns whether the statement creates a table of the rows of a query, which does not become a
+/// part of the schema.
+pub(crate) fn is_table_of_query(tokens: &[Token<'_>]) -> bool {
+    let begins = |token: &Token<'_>| ["select", "values", "with"].iter().any(|word| token.is(word));
+    tokens.first().is_some_and(|token| token.is("create"))
+        && tokens.iter().take(3).any(|token| token.is("table"))
+        && tokens.windows(2).any(|pair| pair[0].is("as") && begins(&pair[1]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

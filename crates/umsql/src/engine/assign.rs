@@ -31,7 +31,8 @@ use super::json::is_json;
 use super::scalar::scalar;
 use super::steps::failed;
 use super::values::{Answer, Counted};
-use crate::wire::{datetime, decimal, types};
+use crate::wire::canonical::{canonical, is_temporal};
+use crate::wire::{decimal, types};
 
 /// The fourth argument of `ums_assign` for a truth value.
 pub(crate) const AS_TRUTH: i64 = -1;
@@ -116,11 +117,10 @@ pub(crate) fn assigned(value: ValueRef<'_>, oid: u32, modifier: i32) -> Result<V
         (types::FLOAT4 | types::FLOAT8, _) => float(value, oid),
         (types::NUMERIC, _) => numeric(value, modifier),
         (types::BOOL, _) => boolean(value),
-        (types::DATE | types::TIMESTAMP, Some(text)) => {
-            let text = casts::short(text, oid)?;
-            casts::time(ValueRef::Text(datetime::without_zone(text).as_bytes()), oid)
+        (oid, Some(text)) if is_temporal(oid) => {
+            let stored = canonical(casts::short(text, oid)?, oid, None);
+            stored.map(Value::Text).map_err(|error| failed(&error.message))
         }
-        (types::TIMESTAMPTZ, Some(_)) => casts::time(value, oid),
         (types::UUID, Some(text)) => types::uuid_of(&String::from_utf8_lossy(text))
             .map(Value::Text)
             .ok_or_else(|| casts::invalid(value, oid)),
@@ -132,10 +132,10 @@ pub(crate) fn assigned(value: ValueRef<'_>, oid: u32, modifier: i32) -> Result<V
         (types::JSON | types::JSONB, None) if !matches!(value, ValueRef::Blob(_)) => {
             Ok(value.try_into()?)
         }
-        (types::DATE | types::TIMESTAMP | types::TIMESTAMPTZ, None)
-        | (types::UUID | types::BYTEA | types::JSON | types::JSONB, None) => {
+        (types::UUID | types::BYTEA | types::JSON | types::JSONB, None) => {
             Err(mismatch(value, oid))
         }
+        (oid, None) if is_temporal(oid) => Err(mismatch(value, oid)),
         (oid, _) if is_text(oid) => {
             let text = match value {
                 ValueRef::Text(text) => Cow::Borrowed(text),

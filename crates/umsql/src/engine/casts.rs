@@ -10,7 +10,8 @@ use rusqlite::{Connection, Error, Result};
 
 use super::scalar::{deterministic, scalar};
 use super::steps::failed;
-use crate::wire::{datetime, floats, types};
+use crate::wire::canonical::canonical;
+use crate::wire::{floats, types};
 
 /// The largest texts that are read as a number or a time; all longer ones are none.
 const TEXT_MAX: usize = 400;
@@ -39,13 +40,16 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
     })?;
     deterministic(connection, "bytea", 1, |context| bytea(context.get_raw(0)))?;
     // A date of 'today' is another one tomorrow.
-    let times = [
-        ("pg_date", types::DATE),
+    scalar(connection, "pg_date", 1, |context| time(context, types::DATE))?;
+    for (name, oid) in [
+        ("pg_time", types::TIME),
         ("pg_timestamp", types::TIMESTAMP),
         ("pg_timestamptz", types::TIMESTAMPTZ),
-    ];
-    for (name, oid) in times {
-        scalar(connection, name, 1, move |context| time(context.get_raw(0), oid))?;
+        ("pg_interval", types::INTERVAL),
+    ] {
+        for arguments in [1, 2] {
+            scalar(connection, name, arguments, move |context| time(context, oid))?;
+        }
     }
     Ok(())
 }
@@ -189,35 +193,17 @@ pub(super) fn bytea(value: ValueRef<'_>) -> Result<Value> {
     types::decode(Some(text), types::BYTEA, 0).map_err(|error| failed(&error.message))
 }
 
-pub(super) fn time(value: ValueRef<'_>, oid: u32) -> Result<Value> {
-    let text = match value {
+/// Returns a time or an interval. The second argument is the number of digits of its seconds.
+fn time(context: &Context<'_>, oid: u32) -> Result<Value> {
+    let text = match context.get_raw(0) {
         ValueRef::Null => return Ok(Value::Null),
         ValueRef::Text(text) => short(text, oid)?,
         ValueRef::Blob(_) => return Err(cannot_cast("bytea", oid)),
-        _ => return Err(cannot_cast("double precision", oid)),
+        ValueRef::Integer(_) => return Err(cannot_cast("integer", oid)),
+        ValueRef::Real(_) => return Err(cannot_cast("double precision", oid)),
     };
-    let day = |micros: i64| micros.div_euclid(datetime::DAY).saturating_mul(datetime::DAY);
-    let micros = match text.to_ascii_lowercase().as_str() {
-        "now" => Some(datetime::now()),
-        "today" => Some(day(datetime::now())),
-        "tomorrow" => Some(day(datetime::now()).saturating_add(datetime::DAY)),
-        "yesterday" => Some(day(datetime::now()).saturating_sub(datetime::DAY)),
-        _ => datetime::parse(text),
-    };
-    let Some(micros) = micros else {
-        let is_dated = text.splitn(3, '-').filter(|part| part.parse::<u32>().is_ok()).count() >= 2;
-        if is_dated {
-            let message = format!("date/time field value out of range: \"{}\"", shown(value));
-            return Err(failed(&message));
-        }
-        return Err(invalid(value, oid));
-    };
-    let text = datetime::format(micros);
-    Ok(Value::Text(match oid {
-        types::DATE => text[..text.len().min(10)].to_owned(),
-        types::TIMESTAMPTZ => format!("{text}+00"),
-        _ => text,
-    }))
+    let digits = if context.len() > 1 { Some(context.get(1)?) } else { None };
+    canonical(text, oid, digits).map(Value::Text).map_err(|error| failed(&error.message))
 }
 
 #[cfg(test)]
@@ -247,9 +233,12 @@ mod tests {
             ("numeric(1.25, 3, 1)", Value::Real(1.3)),
             ("bytea('\\x00ff')", Value::Blob(vec![0, 255])),
             ("pg_date('2020-02-29 23:59:59')", text("2020-02-29")),
-            ("pg_date('2020-02-29 23:00:00-02')", text("2020-03-01")),
+            ("pg_date('2020-02-29 23:00:00-02')", text("2020-02-29")),
             ("pg_timestamp('2020-01-01T10:00')", text("2020-01-01 10:00:00")),
             ("pg_timestamptz('2020-01-01 10:00+02')", text("2020-01-01 08:00:00+00")),
+            ("pg_timestamp('2020-01-01 10:00:00.26', 1)", text("2020-01-01 10:00:00.3")),
+            ("pg_time('10:30 PM')", text("22:30:00")),
+            ("pg_interval('90 minutes')", text("01:30:00")),
         ] {
             assert_eq!(of(sql), Ok(value), "{sql}");
         }
@@ -279,6 +268,10 @@ mod tests {
             ("pg_date('2020-02-30')", "22008"),
             ("pg_date('soon')", "22007"),
             ("pg_timestamp(5)", "42846"),
+            ("pg_time('noon')", "22007"),
+            ("pg_time('25:00')", "22008"),
+            ("pg_interval('long')", "22007"),
+            ("pg_timestamptz('2020-01-01 10:00 Europe/Berlin')", "0A000"),
             ("int4(hex(zeroblob(300)))", "22P02"),
         ] {
             assert_eq!(of(sql).unwrap_err().code, code, "{sql}");

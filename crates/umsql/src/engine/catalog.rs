@@ -71,7 +71,8 @@ CREATE TEMP VIEW IF NOT EXISTS pg_type AS
     (23, 'int4', 4, 'N'), (25, 'text', -1, 'S'), (26, 'oid', 4, 'N'),
     (114, 'json', -1, 'U'), (700, 'float4', 4, 'N'), (701, 'float8', 8, 'N'),
     (1042, 'bpchar', -1, 'S'), (1043, 'varchar', -1, 'S'), (1082, 'date', 4, 'D'),
-    (1114, 'timestamp', 8, 'D'), (1184, 'timestamptz', 8, 'D'), (1700, 'numeric', -1, 'N'),
+    (1083, 'time', 8, 'D'), (1114, 'timestamp', 8, 'D'), (1184, 'timestamptz', 8, 'D'),
+    (1186, 'interval', 16, 'T'), (1700, 'numeric', -1, 'N'),
     (2278, 'void', 4, 'P'), (2950, 'uuid', 16, 'U'), (3802, 'jsonb', -1, 'U'));
 
 CREATE TEMP VIEW IF NOT EXISTS pg_database AS

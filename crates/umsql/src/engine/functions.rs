@@ -33,6 +33,8 @@ pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     super::casts::register(connection)?;
     super::division::register(connection)?;
     super::times::register(connection)?;
+    super::time_operators::register(connection)?;
+    super::intervals::register(connection)?;
     catalog(connection)
 }
 
@@ -112,9 +114,6 @@ fn session(connection: &Connection) -> Result<()> {
     // There are no advisory locks, so there is nothing to unlock. Connection pools call this
     // function.
     scalar(connection, "pg_advisory_unlock_all", 0, |_| Ok(text("")))?;
-    for name in ["now", "clock_timestamp", "statement_timestamp", "transaction_timestamp"] {
-        scalar(connection, name, 0, |_| Ok(text(&now())))?;
-    }
     scalar(connection, "pg_bool", 1, |context| match context.get_raw(0) {
         ValueRef::Null => Ok(Value::Null),
         ValueRef::Integer(int) => Ok(Value::Integer((int != 0).into())),
@@ -125,7 +124,8 @@ fn session(connection: &Connection) -> Result<()> {
     })
 }
 
-/// Registers the functions that read and change the settings of the session whose statement runs.
+/// Registers the functions that read and change the settings of the session whose statement runs,
+/// and those that say when it began.
 pub(super) fn settings(
     connection: &Connection,
     probe: &Probe,
@@ -142,6 +142,17 @@ pub(super) fn settings(
                 Err(_) if may_miss => Ok(Value::Null),
                 Err(error) => Err(failure(&mut config, error)),
             }
+        })?;
+    }
+    for (name, which) in [
+        ("now", Config::transaction_began as fn(&mut Config) -> i64),
+        ("transaction_timestamp", Config::transaction_began),
+        ("statement_timestamp", Config::statement_began),
+        ("clock_timestamp", Config::present),
+    ] {
+        let config = Arc::clone(config);
+        scalar(connection, name, 0, move |_| {
+            Ok(text(&format!("{}+00", datetime::format(which(&mut config.lock())))))
         })?;
     }
     let (config, probing) = (Arc::clone(config), probe.clone());
@@ -169,11 +180,6 @@ fn failure(config: &mut Config, error: SqlError) -> Error {
     let text = error.message.to_string();
     config.failed = Some(error);
     Error::UserFunctionError(text.into())
-}
-
-/// Returns the current time, with its zone.
-fn now() -> String {
-    format!("{}+00", datetime::format(datetime::now()))
 }
 
 /// Registers the functions that psql's queries of the catalogue views call.

@@ -17,6 +17,7 @@ mod folders;
 mod formats;
 mod functions;
 mod json;
+mod intervals;
 mod lazy_writer;
 mod limits;
 mod math;
@@ -32,6 +33,7 @@ mod strings;
 mod tables;
 mod templates;
 mod texts;
+mod time_operators;
 mod times;
 mod values;
 

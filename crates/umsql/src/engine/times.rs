@@ -1,4 +1,5 @@
-//! The parts of a date, a time or a point in time: `extract`, `date_part` and `date_trunc`.
+//! The parts of a date, a time or a point in time: `extract`, `date_part` and `date_trunc`; and
+//! times that are made of parts: `make_date`, `to_timestamp`.
 //!
 //! The database has all three as texts, so the text says which it is. A point in time with a zone
 //! is read as UTC, which is the time zone of every session.
@@ -8,7 +9,9 @@ use rusqlite::{Connection, Error, Result};
 
 use super::scalar::deterministic;
 use super::steps::failed;
-use crate::wire::{datetime, types};
+use crate::wire::canonical::{canonical, zoned};
+use crate::wire::datetime::{HOUR, MINUTE, SECOND};
+use crate::wire::{datetime, time_input, types};
 
 /// Registers the functions with `connection`.
 pub(super) fn register(connection: &Connection) -> Result<()> {
@@ -24,9 +27,54 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
             })
         })?;
     }
+    made(connection)?;
     deterministic(connection, "date_trunc", 2, |context| {
         let Some(at) = Point::read(context.get_raw(1))? else { return Ok(Value::Null) };
         at.truncated(&unit(context.get_raw(0))?).map(Value::Text)
+    })
+}
+
+/// Registers the functions that make a time of numbers.
+fn made(connection: &Connection) -> Result<()> {
+    for (name, count, oid) in [
+        ("make_date", 3, types::DATE),
+        ("make_time", 3, types::TIME),
+        ("make_timestamp", 6, types::TIMESTAMP),
+    ] {
+        deterministic(connection, name, count, move |context| {
+            let given = (0..context.len()).map(|at| context.get_raw(at)).collect::<Vec<_>>();
+            if given.contains(&ValueRef::Null) {
+                return Ok(Value::Null);
+            }
+            let part = |at: usize| types::to_text(given[at]);
+            let date = || format!("{:0>4}-{}-{}", part(0), part(1), part(2));
+            let clock = |at: usize| format!("{}:{}:{}", part(at), part(at + 1), part(at + 2));
+            let text = match oid {
+                types::DATE => date(),
+                types::TIME => clock(0),
+                _ => format!("{} {}", date(), clock(3)),
+            };
+            let what = name.trim_start_matches("make_");
+            let wrong = |_| failed(&format!("{what} field value out of range: {text:.40}"));
+            canonical(&text, oid, None).map(Value::Text).map_err(wrong)
+        })?;
+    }
+    deterministic(connection, "to_timestamp", 1, |context| {
+        let seconds = match context.get_raw(0) {
+            ValueRef::Null => return Ok(Value::Null),
+            ValueRef::Integer(int) => int as f64,
+            ValueRef::Real(real) => real,
+            _ => return Err(failed("function to_timestamp(text) does not exist")),
+        };
+        let micros = (seconds - EPOCH as f64) * SECOND as f64;
+        let point = micros.clamp(-1e18, 1e18).round() as i64;
+        zoned(point).map(Value::Text).map_err(|error| failed(&error.message))
+    })?;
+    deterministic(connection, "isfinite", 1, |context| {
+        Ok(match context.get_raw(0) {
+            ValueRef::Null => Value::Null,
+            value => Value::Integer((!types::to_text(value).ends_with("infinity")).into()),
+        })
     })
 }
 
@@ -49,9 +97,6 @@ struct Point {
     micros: i64,
 }
 
-const SECOND: i64 = 1_000_000;
-const MINUTE: i64 = 60 * SECOND;
-const HOUR: i64 = 60 * MINUTE;
 /// The seconds from 1970 to 2000.
 const EPOCH: i64 = 946_684_800;
 /// The longest text that is read.
@@ -67,10 +112,13 @@ impl Point {
         let is_time = text.find(':').is_some_and(|at| at < 3);
         let full = if is_time { format!("2000-01-01 {text}") } else { text.to_owned() };
         let micros = Some(&full).filter(|full| full.len() <= TEXT_MAX);
-        let Some(micros) = micros.and_then(|full| datetime::parse(full)) else {
+        let Some(micros) = micros.and_then(|full| time_input::point(full)) else {
             let shown: String = text.chars().take(40).collect();
             return Err(failed(&format!("invalid input syntax for type timestamp: \"{shown}\"")));
         };
+        if matches!(micros, datetime::INFINITY | datetime::BEFORE_ALL) {
+            return Err(failed("timestamp out of range"));
+        }
         let kind = match is_time {
             true => Kind::Time,
             false if !text.contains([' ', 'T']) => Kind::Date,
@@ -229,6 +277,10 @@ mod tests {
             ("date_trunc('hour', '10:30')", "10:00:00"),
             ("date_trunc('century', '2000-05-31 10:20:30')", "1901-01-01 00:00:00"),
             ("date_trunc('decade', '1999-05-31 10:20:30')", "1990-01-01 00:00:00"),
+            ("make_date(2026, 3, 4)", "2026-03-04"),
+            ("make_time(8, 15, 23.5)", "08:15:23.5"),
+            ("make_timestamp(2026, 1, 31, 10, 20, 30.5)", "2026-01-31 10:20:30.5"),
+            ("to_timestamp(1769853630.5)", "2026-01-31 10:00:30.5+00"),
         ];
         for (sql, expected) in cases {
             assert_eq!(ask(sql), Ok(Value::Text(expected.into())), "{sql}");
@@ -242,6 +294,10 @@ mod tests {
             ("extract('hour', '2026-03-04')", "unit \"hour\" not supported for type date"),
             ("extract('year', '10:30')", "unit \"year\" not supported for type time"),
             ("date_trunc('nosuch', '2026-03-04 10:20')", "unit \"nosuch\" not recognized"),
+            ("make_date(2026, 2, 30)", "date field value out of range: 2026-2-30"),
+            ("make_time(25, 0, 0)", "time field value out of range"),
+            ("to_timestamp(1e300)", "timestamp out of range"),
+            ("extract('year', 'infinity')", "timestamp out of range"),
             ("extract('year', 'x')", "invalid input syntax for type timestamp: \"x\""),
         ];
         for (sql, message) in cases {

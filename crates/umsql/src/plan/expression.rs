@@ -140,6 +140,7 @@ impl Within<'_> {
             [one] if one.kind == TokenKind::Text => types::TEXT,
             [one] if one.is_name() => return self.column(&one.name()),
             [.., dot, last] if dot.sign(".") => return self.column(&last.name()),
+            [inner @ .., collate, _] if collate.is("collate") => return self.expression(inner),
             [cast, open, inner @ .., close]
                 if cast.is("cast") && open.sign("(") && close.sign(")") =>
             {
@@ -204,16 +205,18 @@ impl Within<'_> {
                 types::NUMERIC => Typed::numeric(Some(0)),
                 _ => Typed::new(types::FLOAT8),
             },
-            "extract" => Typed::numeric(match arguments.first()?.first()?.value().as_str() {
-                "second" => Some(6),
-                "millisecond" | "milliseconds" => Some(3),
-                "epoch" if self.expression(arguments.get(1)?)?.oid == types::DATE => Some(0),
-                "epoch" => Some(6),
-                _ => Some(0),
-            }),
             "pg_div" | "pg_mod" => {
                 let sign = if function == "pg_div" { "/" } else { "%" };
                 Typed::of_operation(first()?, sign, self.expression(arguments.get(1)?)?)?
+            }
+            "extract" | "extract_interval" => {
+                Typed::numeric(match arguments.first()?.first()?.value().as_str() {
+                    "second" => Some(6),
+                    "millisecond" | "milliseconds" => Some(3),
+                    "epoch" if self.expression(arguments.get(1)?)?.oid == types::DATE => Some(0),
+                    "epoch" => Some(6),
+                    _ => Some(0),
+                })
             }
             "date_part" => Typed::new(types::FLOAT8),
             "date_trunc" => Typed::new(match self.expression(arguments.get(1)?)?.oid {
@@ -287,7 +290,7 @@ fn branches<'t, 'a>(inner: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
 }
 
 /// Returns the type of a call whose arguments do not matter.
-fn call(function: &str) -> Option<u32> {
+pub(super) fn call(function: &str) -> Option<u32> {
     Some(match function {
         "count" | "row_number" | "rank" | "dense_rank" | "random" | "changes" => types::INT8,
         "length" | "ntile" | "instr" | "unicode" | "preemptive_sleep" | "ascii" | "char_length"
@@ -311,10 +314,34 @@ fn call(function: &str) -> Option<u32> {
         "float4" => types::FLOAT4,
         "float8" => types::FLOAT8,
         "bytea" => types::BYTEA,
-        "pg_date" => types::DATE,
-        "pg_timestamp" => types::TIMESTAMP,
-        "pg_timestamptz" => types::TIMESTAMPTZ,
-        "starts_with" | "pg_bool" | "pg_is_in_recovery" | "pg_table_is_visible" => types::BOOL,
+        "pg_date" | "make_date" | "date_pli" | "date_mii" | "integer_pl_date" => types::DATE,
+        "pg_timestamp"
+        | "make_timestamp"
+        | "date_pl_interval"
+        | "date_mi_interval"
+        | "interval_pl_date"
+        | "timestamp_pl_interval"
+        | "timestamp_mi_interval"
+        | "interval_pl_timestamp"
+        | "datetime_pl"
+        | "timedate_pl" => types::TIMESTAMP,
+        "pg_timestamptz"
+        | "to_timestamp"
+        | "timestamptz_pl_interval"
+        | "timestamptz_mi_interval"
+        | "interval_pl_timestamptz" => types::TIMESTAMPTZ,
+        "pg_time" | "make_time" | "time_pl_interval" | "time_mi_interval" | "interval_pl_time" => {
+            types::TIME
+        }
+        "pg_interval" | "timestamp_mi" | "timestamptz_mi" | "time_mi_time" | "interval_pl"
+        | "interval_mi" | "interval_um" | "interval_mul" | "mul_d_interval" | "interval_div"
+        | "interval_sum" | "interval_avg" | "interval_trunc" | "justify_hours" | "justify_days"
+        | "justify_interval" | "make_interval" | "age" => types::INTERVAL,
+        "date_mi" => types::INT4,
+        "interval_part" => types::FLOAT8,
+        "starts_with" | "pg_bool" | "isfinite" | "pg_is_in_recovery" | "pg_table_is_visible" => {
+            types::BOOL
+        }
         "pg_sleep" | "pg_advisory_unlock_all" => types::VOID,
         _ => return None,
     })

@@ -12,20 +12,30 @@
 //! else than PostgreSQL: `assignments` finds the values, `targets` their columns, and `fit` says
 //! whether a value needs a call.
 //!
+//! The operators of dates, times and intervals become calls of functions, which `operators` finds
+//! by the types.
+//!
 //! Plans are not executed here.
 
+mod applied;
 mod assignments;
+mod changes;
 mod expression;
 mod fit;
+mod frames;
 mod literals;
 mod names;
+mod operator_rules;
+mod operators;
 mod parameters;
 mod prepared;
 mod results;
 mod rows;
 mod targets;
+mod walk;
 mod wrap;
 
+pub(crate) use operators::rewrite_operators;
 pub(crate) use prepared::{Plan, needs_types, read_types, sample, settle};
 pub(crate) use results::columns;
 pub(crate) use targets::{Table, Target};

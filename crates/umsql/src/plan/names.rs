@@ -79,6 +79,9 @@ fn given<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t Token<'a>>
     })
 }
 
+/// Names of columns, and their types.
+pub(super) type TypedNames = Vec<(String, Option<u32>)>;
+
 /// The tables that a statement mentions, among whose columns names are looked up.
 pub(super) struct Names<'a> {
     db: &'a Connection,
@@ -158,6 +161,21 @@ impl<'a> Names<'a> {
         }
         let found = self.tables.iter().find_map(|table| self.declared(table, name));
         found.or_else(|| CATALOG_FLAGS.contains(&name).then_some(types::BOOL))
+    }
+
+    /// Returns the tables, with the names of their columns in lower case, and the types.
+    pub(super) fn tables(&self) -> Vec<(&str, TypedNames)> {
+        let tables = self.tables.iter().take(CERTAIN_TABLES_MAX);
+        tables.map(|table| (table.as_str(), self.typed_names(table))).collect()
+    }
+
+    fn typed_names(&self, table: &str) -> TypedNames {
+        let text = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
+        let Ok(prepared) = self.db.prepare_cached(&text) else { return Vec::new() };
+        let typed = prepared.columns().map(|column| {
+            (column.name().to_ascii_lowercase(), column.decl_type().map(types::by_name))
+        });
+        typed.collect()
     }
 
     pub(super) fn columns_of(&self, table: &str) -> Vec<u32> {

@@ -1,6 +1,7 @@
 //! Determines the types of a statement's parameters from the tokens beside them.
 
 use super::names::{Names, number, type_at};
+use super::operator_rules::{Beside, beside as beside_time};
 use crate::dialect::tokens::{Token, TokenKind};
 use crate::error::{Result, SqlError};
 use crate::wire::types;
@@ -89,7 +90,7 @@ fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_
         return names.operand(back(4)?);
     }
     if is_operator(before) {
-        return names.operand(back(2)?);
+        return open_operand(before.text, names.operand(back(2)?)?);
     }
     if let Some(sign) = after(1).filter(|sign| is_operator(sign)) {
         // The type of a qualified name is that of its last part.
@@ -97,7 +98,7 @@ fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_
         while tokens.get(index + 1).is_some_and(|token| token.sign(".")) {
             index += 2;
         }
-        return if sign.text.is_empty() { None } else { names.operand(tokens.get(index)?) };
+        return open_operand(sign.text, names.operand(tokens.get(index)?)?);
     }
     // A parameter in a list: `x IN ($1, 2)` or `f($1)`.
     let open = list.filter(|open| *open > 0)?;
@@ -110,6 +111,14 @@ fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_
         "preemptive_sleep" | "generate_series" => Some(types::INT4),
         _ => None,
     }
+}
+
+/// Returns the type of a parameter beside an operand of the type `oid`.
+fn open_operand(sign: &str, oid: u32) -> Option<u32> {
+    Some(match beside_time(sign, oid) {
+        Beside::Type(open) => open,
+        Beside::Several | Beside::None => oid,
+    })
 }
 
 fn is_operator(token: &Token<'_>) -> bool {

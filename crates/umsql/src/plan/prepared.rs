@@ -9,6 +9,7 @@ use rusqlite::types::Value;
 use super::assignments::{assignments, assigns};
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
+use super::operators::rewrite_operators;
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
 use crate::dialect::tokens::{Token, statements, tokens};
@@ -63,7 +64,10 @@ impl Plan {
         };
         let tokens = &mut list[range.clone()];
         let (types, edits) = read_types(tokens, declared, db)?;
-        let statement = statement::recognise(tokens, text, &edits)?;
+        let mut statement = statement::recognise(tokens, text, &edits)?;
+        if let Statement::Sql(sql) = &mut statement {
+            rewrite_operators(sql, &types, db)?;
+        }
         let source = || Source { text: text.into(), declared: declared.into(), schema };
         let source = assigns(tokens).then(source);
         let size = if source.is_some() { 2 * text.len() } else { text.len() };

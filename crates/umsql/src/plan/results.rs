@@ -121,8 +121,8 @@ pub(super) fn without_alias<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
                     || last.is_name()
                     || matches!(last.kind, TokenKind::Number | TokenKind::Text)) =>
         {
-            // `a b` names an item; `NOT b` does not.
-            if last.is("not") || last.is("is") || last.is("null") {
+            // `a b` names an item; `NOT b` and `a COLLATE b` do not.
+            if ["not", "is", "null", "collate"].iter().any(|word| last.is(word)) {
                 item
             } else {
                 &item[..rest.len() + 1]

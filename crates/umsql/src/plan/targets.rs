@@ -133,8 +133,12 @@ mod tests {
         let all = table.columns(&db);
         let seen: Vec<_> = all.iter().map(|t| (t.name.as_str(), t.oid, t.modifier)).collect();
         let open = types::UNKNOWN;
-        let expected =
-            [("a", types::INT4, -1), ("b", types::VARCHAR, 7), ("c", open, -1), ("d", open, -1)];
+        let expected = [
+            ("a", types::INT4, -1),
+            ("b", types::VARCHAR, 7),
+            ("c", open, -1),
+            ("d", types::INTERVAL, -1),
+        ];
         assert_eq!(seen, expected);
         assert_eq!(all[1].default.as_deref(), Some("'x'"));
         let keyed = |table: &str, column: &str| {

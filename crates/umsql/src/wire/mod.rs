@@ -4,11 +4,14 @@
 //!
 //! It does not read from sockets, and has no sessions.
 
+pub(crate) mod canonical;
 pub(crate) mod datetime;
-pub(crate) mod floats;
 pub(crate) mod decimal;
+pub(crate) mod floats;
 mod hex;
+pub(crate) mod interval;
 pub(crate) mod message;
 pub(crate) mod numeric;
 pub(crate) mod out;
+pub(crate) mod time_input;
 pub(crate) mod types;

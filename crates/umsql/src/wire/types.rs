@@ -8,10 +8,12 @@
 
 use rusqlite::types::{Value, ValueRef};
 
+use super::canonical::{self, canonical, is_temporal};
 use super::hex::{bytea, hex, uuid, uuid_text};
 use super::{datetime, floats, message::utf8, numeric};
 use crate::error::{Result, SqlError};
 
+pub(crate) use super::canonical::{DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ};
 pub(crate) const BOOL: u32 = 16;
 pub(crate) const BYTEA: u32 = 17;
 pub(crate) const CHAR: u32 = 18;
@@ -27,9 +29,6 @@ pub(crate) const FLOAT8: u32 = 701;
 pub(crate) const UNKNOWN: u32 = 705;
 pub(crate) const BPCHAR: u32 = 1042;
 pub(crate) const VARCHAR: u32 = 1043;
-pub(crate) const DATE: u32 = 1082;
-pub(crate) const TIMESTAMP: u32 = 1114;
-pub(crate) const TIMESTAMPTZ: u32 = 1184;
 pub(crate) const NUMERIC: u32 = 1700;
 pub(crate) const VOID: u32 = 2278;
 pub(crate) const UUID: u32 = 2950;
@@ -145,10 +144,12 @@ pub(crate) fn by_name(declared: &str) -> u32 {
         "jsonb" => JSONB,
         "uuid" => UUID,
         "date" => DATE,
+        "time" | "time without time zone" => TIME,
+        other if other == "interval" || other.starts_with("interval ") => INTERVAL,
         "timestamp" | "timestamp without time zone" | "datetime" => TIMESTAMP,
         "timestamptz" | "timestamp with time zone" => TIMESTAMPTZ,
         "void" => VOID,
-        other if other.contains("int") && !other.starts_with("interval") => INT8,
+        other if other.contains("int") => INT8,
         _ => TEXT,
     }
 }
@@ -170,6 +171,8 @@ pub(crate) fn name(oid: u32) -> &'static str {
         BPCHAR => "character",
         VARCHAR => "character varying",
         DATE => "date",
+        TIME => "time without time zone",
+        INTERVAL => "interval",
         TIMESTAMP => "timestamp without time zone",
         TIMESTAMPTZ => "timestamp with time zone",
         NUMERIC => "numeric",
@@ -186,8 +189,8 @@ pub(crate) fn size(oid: u32) -> i16 {
         BOOL | CHAR => 1,
         INT2 => 2,
         INT4 | FLOAT4 | OID | DATE => 4,
-        INT8 | FLOAT8 | TIMESTAMP | TIMESTAMPTZ => 8,
-        UUID => 16,
+        INT8 | FLOAT8 | TIME | TIMESTAMP | TIMESTAMPTZ => 8,
+        UUID | INTERVAL => 16,
         NAME => 64,
         _ => -1,
     }
@@ -246,6 +249,10 @@ fn encode_text(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Resul
                 out.extend(b"+00");
             }
         }
+        TIME | INTERVAL => match canonical(&to_text(value), oid, None) {
+            Ok(text) => out.extend(text.bytes()),
+            Err(_) => plain(out, value),
+        },
         BYTEA => {
             let bytes = value.as_bytes().map_err(|_| misfit(value, oid))?;
             out.extend(b"\\x");
@@ -281,13 +288,8 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Res
             };
             numeric::encode(out, &text).ok_or_else(|| misfit(value, oid))?;
         }
-        DATE => {
-            let micros = datetime::parse(&to_text(value)).ok_or_else(|| misfit(value, oid))?;
-            out.extend((micros.div_euclid(datetime::DAY) as i32).to_be_bytes());
-        }
-        TIMESTAMP | TIMESTAMPTZ => {
-            let micros = datetime::parse(&to_text(value)).ok_or_else(|| misfit(value, oid))?;
-            out.extend(micros.to_be_bytes());
+        DATE | TIME | TIMESTAMP | TIMESTAMPTZ | INTERVAL => {
+            canonical::encode(out, &to_text(value), oid).ok_or_else(|| misfit(value, oid))?;
         }
         UUID => out.extend(uuid(&to_text(value)).ok_or_else(|| misfit(value, oid))?),
         BYTEA => out.extend(value.as_bytes().map_err(|_| misfit(value, oid))?),
@@ -428,11 +430,7 @@ fn decode_text(text: &str, oid: u32) -> Result<Value> {
         BOOL => truth(text).map(|truth| Value::Integer(truth.into())).ok_or_else(invalid),
         _ if text.contains('\0') => Err(nul()),
         BYTEA => bytea(text).map(Value::Blob).ok_or_else(invalid),
-        DATE | TIMESTAMP | TIMESTAMPTZ => {
-            // A text in another form, such as 'today', is looked at where it is used.
-            let stored = datetime::stored(text, (oid == DATE, oid == TIMESTAMPTZ));
-            Ok(Value::Text(stored.unwrap_or_else(|| text.into())))
-        }
+        _ if is_temporal(oid) => canonical(text, oid, None).map(Value::Text),
         _ => Ok(Value::Text(text.into())),
     }
 }
@@ -452,13 +450,9 @@ fn decode_binary(bytes: &[u8], oid: u32) -> Result<Value> {
         FLOAT4 => array(bytes).map(|b| Value::Real(f32::from_be_bytes(b).into())),
         FLOAT8 => array(bytes).map(|b| Value::Real(f64::from_be_bytes(b))),
         NUMERIC => return decode_text(&numeric::decode(bytes).ok_or_else(wrong)?, NUMERIC),
-        DATE => array(bytes).map(|b| {
-            let micros = i64::from(i32::from_be_bytes(b)) * datetime::DAY;
-            Value::Text(datetime::format(micros)[..10].into())
-        }),
-        TIMESTAMP => array(bytes).map(|b| Value::Text(datetime::format(i64::from_be_bytes(b)))),
-        TIMESTAMPTZ => array(bytes)
-            .map(|b| Value::Text(format!("{}+00", datetime::format(i64::from_be_bytes(b))))),
+        DATE | TIME | TIMESTAMP | TIMESTAMPTZ | INTERVAL => {
+            return canonical::decode(bytes, oid).ok_or_else(wrong)?.map(Value::Text);
+        }
         UUID => array::<16>(bytes).map(|b| Value::Text(uuid_text(&b))),
         BYTEA => Some(Value::Blob(bytes.into())),
         JSONB => return decode_text(utf8(bytes.get(1..).ok_or_else(wrong)?)?, TEXT),
@@ -553,6 +547,11 @@ mod tests {
             (Value::Blob(vec![0, 255, 7]), BYTEA),
             (text("2024-02-29 23:59:59.000001"), TIMESTAMP),
             (text("1969-12-31"), DATE),
+            (text("infinity"), DATE),
+            (text("2024-02-29 23:59:59+00"), TIMESTAMPTZ),
+            (text("24:00:00"), TIME),
+            (text("10:30:15.5"), TIME),
+            (text("1 year 2 mons -3 days +04:05:06.7"), INTERVAL),
             (Value::Real(12_345.678), NUMERIC),
             (Value::Integer(-100_000), NUMERIC),
             (text("00112233-4455-6677-8899-aabbccddeeff"), UUID),
