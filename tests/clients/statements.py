@@ -61,6 +61,10 @@ REASONS = {
     "plan": "EXPLAIN shows how SQLite carries the statement out.",
     "name": "The answer names the server, its version or its files.",
     "storage": "The answer depends on how the data is stored: sizes of tables, physical places of rows, numbers of objects.",
+    "double": "A numeric is computed as a double: it has 15 exact digits, and its quotients and functions have no more.",
+    "C": "Upper and lower case of letters that are not ASCII are different letters, as in a database of PostgreSQL with the locale C.",
+    "more": "The server also has this function or spelling, which is SQLite's, where PostgreSQL has an error.",
+    "ahead": "The rows of a portal are computed when it is first executed, and their errors come then.",
     "one database": "The server has one database and one schema.",
 }
 # What a refused statement may cause in later ones: other rows, and errors about constraints, transactions and missing objects.

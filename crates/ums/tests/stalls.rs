@@ -54,14 +54,14 @@ fn stall_once(node: &Node, told: &Told) {
 #[test]
 fn a_request_that_does_not_yield_for_too_long_is_cancelled_at_its_next_yield_and_no_other_is_b41() {
     both_watched(
-        || stalls().cancel_after(ms(200)).per_minute(1000),
+        || stalls().cancel_after(ms(80)).per_minute(1000),
         |node, told| {
             let cancelled = || told.all().iter().filter(|r| r.cancelled).count();
             let request = start(node, 0, || {
                 loop {
                     // Each round takes longer than a stall may, even if the thread gets only part
                     // of a processor.
-                    spin(ms(600));
+                    spin(ms(250));
                     if let Err(error) = ums::checkpoint() {
                         return error;
                     }

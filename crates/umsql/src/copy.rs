@@ -254,8 +254,14 @@ impl<'a> Lines<'a> {
     /// Returns the next complete line without its line end.
     fn line(&mut self) -> Result<Option<Vec<u8>>> {
         let rest = &self.data[self.at..];
-        let mut quoted = false;
+        // Whether the place is in quotes, and whether an escape is before it.
+        let (mut quoted, mut escaped) = (false, false);
+        let has_escape = self.copy.csv && self.copy.escape != self.copy.quote;
         let end = rest.iter().position(|byte| {
+            if std::mem::take(&mut escaped) {
+                return false;
+            }
+            escaped = has_escape && quoted && *byte == self.copy.escape;
             quoted ^= self.copy.csv && *byte == self.copy.quote;
             *byte == b'\n' && !quoted
         });
@@ -326,15 +332,15 @@ impl<'a> Lines<'a> {
     }
 
     fn csv_fields(&self, line: &[u8]) -> Fields {
-        let (quote, null) = (self.copy.quote, self.copy.null.as_bytes());
+        let (quote, escape, null) = (self.copy.quote, self.copy.escape, self.copy.null.as_bytes());
+        let is_escaped = |byte: &u8| *byte == quote || *byte == escape;
         let mut fields = Vec::new();
         let (mut field, mut was_quoted, mut quoted) = (Vec::new(), false, false);
         let mut bytes = line.iter().copied().peekable();
         loop {
             match bytes.next() {
-                Some(byte) if byte == quote && quoted && bytes.peek() == Some(&quote) => {
-                    bytes.next();
-                    field.push(quote);
+                Some(byte) if byte == escape && quoted && bytes.peek().is_some_and(is_escaped) => {
+                    field.extend(bytes.next());
                 }
                 Some(byte) if byte == quote => {
                     quoted = !quoted;
@@ -368,7 +374,9 @@ mod tests {
             header: false,
             delimiter,
             quote: b'"',
+            escape: b'"',
             null,
+            force_quote: crate::dialect::Forced::All,
         }
     }
 

@@ -257,6 +257,28 @@ fn from_message(message: String) -> SqlError {
     found.unwrap_or_else(|| SqlError::new(other_code(&message), message))
 }
 
+/// Messages of this server's functions, and their SQLSTATEs.
+const EXACT: [(&str, &str); 18] = [
+    ("LIKE pattern must not end with escape character", "22025"),
+    ("invalid escape string", "22025"),
+    ("invalid regular expression", "2201B"),
+    ("negative substring length not allowed", "22011"),
+    ("cannot take square root of a negative number", "2201F"),
+    ("zero raised to a negative power is undefined", "2201F"),
+    ("a negative number raised to a non-integer power yields a complex result", "2201F"),
+    ("cannot take logarithm of zero", "2201E"),
+    ("cannot take logarithm of a negative number", "2201E"),
+    ("input is out of range", "22003"),
+    ("value out of range: overflow", "22003"),
+    ("division by zero", "22012"),
+    ("field position must not be zero", "22023"),
+    ("null character not permitted", "54000"),
+    ("requested character too large for encoding", "54000"),
+    ("requested length too large", "54000"),
+    ("the arguments of greatest and least have different types", "42804"),
+    ("null values cannot be formatted as an SQL identifier", "22004"),
+];
+
 /// Returns the SQLSTATE of a message about a value that is none of its type.
 fn value_code(message: &str) -> Option<&'static str> {
     if let Some(rest) = message.strip_prefix("invalid input syntax for type ") {
@@ -271,6 +293,15 @@ fn value_code(message: &str) -> Option<&'static str> {
     }
     if message.starts_with("cannot cast type ") {
         return Some("42846");
+    }
+    if let Some((_, code)) = EXACT.iter().find(|(known, _)| *known == message) {
+        return Some(code);
+    }
+    if message.contains("for format()") || message.contains("format() type") {
+        return Some("22023");
+    }
+    if message.contains("of format() is") || message.contains("in format() is") {
+        return Some("54000");
     }
     if message.starts_with("value too long for type ") {
         return Some("22001");

@@ -16,7 +16,7 @@ use crate::dialect::{Sql, Statement};
 use crate::error::{Failure, Result, SqlError, position};
 use crate::host::{self, Conn};
 use crate::plan::{self, Plan};
-use crate::portal::{Portal, State};
+use crate::portal::{Portal, State, row_end};
 use crate::run::{Call, Ran};
 use crate::session::{OUT_MAX, Session, Tx};
 use crate::statements;
@@ -144,8 +144,9 @@ impl Session {
                 return Err(error);
             }
         }
-        // What EXECUTE means depends on the session.
-        let private = lease.pinned || matches!(plan.statement, Some(Statement::Execute(_)));
+        // What EXECUTE and FETCH mean depends on the session.
+        let own = matches!(plan.statement, Some(Statement::Execute(_) | Statement::Cursor(_)));
+        let private = lease.pinned || own;
         if !private && self.tx != Tx::Block {
             self.server.keep_plan(text, declared, &plan);
         }
@@ -304,7 +305,7 @@ impl Session {
 
     /// Returns the columns of a plan. The outer `None` means that the types are known only from a
     /// row, and that an Execute follows.
-    fn columns_of(
+    pub(crate) fn columns_of(
         &mut self,
         plan: &Plan,
         parameters: &[Value],
@@ -318,6 +319,7 @@ impl Session {
                 let samples: Vec<Value> = plan.types.iter().map(|oid| plan::sample(*oid)).collect();
                 return self.columns_of(&plan, &samples, formats, false);
             }
+            Some(Statement::Cursor(cursor)) => return Ok(Some(self.cursor_columns(cursor)?)),
             other => {
                 let mut columns = other.as_ref().and_then(statements::columns);
                 for (index, column) in columns.iter_mut().flatten().enumerate() {
@@ -397,14 +399,23 @@ impl Session {
             self.out.bare(b'I');
             return Ok(());
         };
+        let tag = match statement {
+            Statement::Sql(sql) => sql.tag,
+            _ => "SELECT",
+        };
         match std::mem::replace(&mut portal.state, State::Done) {
             State::Fresh => (),
             State::Suspended(rows, at) => {
-                portal.state = self.more_rows(conn, rows, at, limit)?;
+                let (state, sent) = self.send_rows(conn, rows, at, limit)?;
+                match state {
+                    State::Suspended(..) => self.out.bare(b's'),
+                    _ => self.out.complete(&format!("{tag} {sent}")),
+                }
+                portal.state = state;
                 return Ok(());
             }
             State::Done => {
-                self.out.complete("SELECT 0");
+                self.out.complete(&format!("{tag} 0"));
                 return Ok(());
             }
         }
@@ -413,6 +424,8 @@ impl Session {
             types: &plan.types,
             formats: &portal.formats,
             limit,
+            keeps: false,
+            copies: None,
             describe: portal.describe_on_execute,
             columns: portal.columns.clone().or_else(|| described(portal)),
         };
@@ -430,18 +443,18 @@ impl Session {
         Ok(())
     }
 
-    /// Sends rows that the portal has kept, up to the limit.
-    fn more_rows(
+    /// Sends rows that a portal has kept, up to the limit. Returns the portal's state, and how many
+    /// rows.
+    pub(crate) fn send_rows(
         &mut self,
         conn: &mut dyn Conn,
         rows: Vec<u8>,
         start: usize,
         limit: usize,
-    ) -> std::result::Result<State, Failure> {
+    ) -> std::result::Result<(State, usize), Failure> {
         let (mut at, mut sent) = (start, 0);
         while at < rows.len() && (limit == 0 || sent < limit) {
-            let header = rows[at + 1..at + 5].try_into().expect("a kept row has its header");
-            let end = at + 1 + u32::from_be_bytes(header) as usize;
+            let end = row_end(&rows, at);
             self.out.bytes.extend(&rows[at..end]);
             if self.out.bytes.len() > OUT_MAX {
                 self.flush(conn)?;
@@ -452,11 +465,7 @@ impl Session {
             at = end;
             sent += 1;
         }
-        if limit > 0 && sent == limit {
-            self.out.bare(b's');
-            return Ok(State::Suspended(rows, at));
-        }
-        self.out.complete(&format!("SELECT {sent}"));
-        Ok(State::Done)
+        let is_suspended = limit > 0 && sent == limit;
+        Ok((if is_suspended { State::Suspended(rows, at) } else { State::Done }, sent))
     }
 }

@@ -233,7 +233,9 @@ struct Model {
 
 impl Model {
     fn new() -> Model {
-        Model { connection: Connection::open_in_memory().expect("memory"), failed: false }
+        let connection = Connection::open_in_memory().expect("memory");
+        connection.pragma_update(None, "case_sensitive_like", true).expect("as in PostgreSQL");
+        Model { connection, failed: false }
     }
 
     fn query(&mut self, statement: &str) -> Seen {

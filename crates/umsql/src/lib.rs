@@ -47,6 +47,8 @@ mod timeouts;
 mod tx_mode;
 
 mod copy;
+mod copy_out;
+mod cursor;
 mod export;
 mod extended;
 mod keeping;

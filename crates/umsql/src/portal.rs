@@ -32,8 +32,25 @@ pub(crate) enum State {
 }
 
 impl State {
+    /// Passes over rows that it keeps, up to the limit (zero means all). Returns how many.
+    pub(crate) fn skip_rows(&mut self, limit: usize) -> usize {
+        let State::Suspended(rows, at) = self else { return 0 };
+        let mut count = 0;
+        while *at < rows.len() && (limit == 0 || count < limit) {
+            *at = row_end(rows, *at);
+            count += 1;
+        }
+        count
+    }
+
     /// Returns how many bytes of rows it keeps.
     pub(crate) fn bytes(&self) -> usize {
         if let State::Suspended(rows, _) = self { rows.capacity() } else { 0 }
     }
+}
+
+/// Returns where the DataRow message ends that begins here.
+pub(crate) fn row_end(rows: &[u8], at: usize) -> usize {
+    let header = rows[at + 1..at + 5].try_into().expect("a kept row has its header");
+    at + 1 + u32::from_be_bytes(header) as usize
 }

@@ -19,14 +19,24 @@ impl Session {
     /// Carries out PREPARE.
     pub(crate) fn prepare(&mut self, prepare: &Prepare) -> Result<()> {
         let declared: Vec<u32> = prepare.types.iter().map(|name| type_named(name)).collect();
-        let plan = match self.server.plan(&prepare.text, &declared) {
-            Some(plan) => plan,
-            None => self.make_plan(&prepare.text, &declared).map_err(|error| {
-                let offset = error.offset.map(|offset| prepare.at + offset);
-                SqlError { offset, ..error }
-            })?,
-        };
+        let plan = self.plan_within(&prepare.text, &declared, prepare.at)?;
         self.keep_prepared(&prepare.name, plan)
+    }
+
+    /// Returns the plan of a statement that is at this place of the client's query.
+    pub(crate) fn plan_within(
+        &mut self,
+        text: &str,
+        declared: &[u32],
+        at: usize,
+    ) -> Result<Arc<Plan>> {
+        if let Some(plan) = self.server.plan(text, declared) {
+            return Ok(plan);
+        }
+        self.make_plan(text, declared).map_err(|error| {
+            let offset = error.offset.map(|offset| at + offset);
+            SqlError { offset, ..error }
+        })
     }
 
     /// Returns the prepared statement that EXECUTE names. It must not be an EXECUTE, which could

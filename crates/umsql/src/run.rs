@@ -9,7 +9,7 @@ use rusqlite::Statement as Prepared;
 use rusqlite::types::{Value, ValueRef};
 
 use crate::dialect::tokens::{statements, tokens};
-use crate::dialect::{Sql, Statement, statement};
+use crate::dialect::{Copy, Sql, Statement, statement};
 use crate::engine::{Engine, Lease};
 use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError, position};
 use crate::host::{self, Conn};
@@ -32,6 +32,10 @@ pub(crate) struct Call<'a> {
     pub(crate) formats: &'a [u16],
     /// The most rows to send; zero means all.
     pub(crate) limit: usize,
+    /// Whether to keep all rows and to send none.
+    pub(crate) keeps: bool,
+    /// The form in which COPY sends the rows.
+    pub(crate) copies: Option<&'a Copy>,
     /// Whether to send a RowDescription, or NoData, first.
     pub(crate) describe: bool,
     /// The columns as they were described to the client, if they were.
@@ -162,6 +166,8 @@ impl Session {
                 Ok(Ran::Complete("PREPARE".into()))
             }
             Statement::Execute(execute) => self.execute_prepared(conn, execute, call),
+            Statement::Cursor(cursor) => self.cursor(conn, cursor, &call),
+            Statement::CopyOut(copy) => self.copy_out(conn, copy),
             Statement::Copy(copy) => {
                 self.begin_several();
                 self.copy_in(conn, copy)
@@ -375,6 +381,26 @@ impl Run<'_> {
         self.purse.count(kept, Some(db.account()))
     }
 
+    /// Keeps a row beyond the limit.
+    fn keep_row<'a>(
+        &mut self,
+        columns: &[Column],
+        db: &Lease,
+        value: impl FnMut(usize) -> Result<ValueRef<'a>>,
+    ) -> Result<()> {
+        let mut kept = Out { bytes: std::mem::take(&mut self.rest) };
+        let before = kept.bytes.capacity();
+        kept.data_row(columns, self.engine.limits.client, value)?;
+        self.rest = kept.bytes;
+        if self.rest.capacity() > before {
+            self.count(db)?;
+        }
+        if self.rest.len() > SUSPENDED_MAX {
+            return Err(SqlError::new("54000", "the rest of a portal or cursor is too big"));
+        }
+        Ok(())
+    }
+
     fn rows(
         &mut self,
         prepared: &mut Prepared<'_>,
@@ -400,27 +426,20 @@ impl Run<'_> {
             (None, columns) => columns.clone().unwrap_or_default(),
         };
         if call.describe && count > 0 {
-            self.out.row_description(&columns);
+            match call.copies {
+                Some(form) => form.begin(self.out, &columns),
+                None => self.out.row_description(&columns),
+            }
         }
         while let Some(row) = next {
             let value = |index: usize| -> Result<ValueRef<'_>> { Ok(row.get_ref(index)?) };
-            if call.limit > 0 && self.sent == call.limit {
-                let mut kept = Out { bytes: std::mem::take(&mut self.rest) };
-                let before = kept.bytes.capacity();
-                kept.data_row(&columns, max, value)?;
-                self.rest = kept.bytes;
-                if self.rest.capacity() > before {
-                    self.count(db)?;
-                }
-                if self.rest.len() > SUSPENDED_MAX {
-                    return Err(SqlError::new(
-                        "54000",
-                        "the rest of a suspended portal is too big",
-                    )
-                    .into());
-                }
+            if call.keeps || (call.limit > 0 && self.sent == call.limit) {
+                self.keep_row(&columns, db, value)?;
             } else {
-                self.out.data_row(&columns, max, value)?;
+                match call.copies {
+                    Some(form) => form.row(self.out, &columns, max, value)?,
+                    None => self.out.data_row(&columns, max, value)?,
+                }
                 self.sent += 1;
                 if self.out.bytes.len() > OUT_MAX {
                     self.count(db)?;
@@ -428,6 +447,9 @@ impl Run<'_> {
                 }
             }
             next = rows.next()?;
+        }
+        if call.copies.is_some() {
+            self.out.bare(b'c');
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::accounts::Role;
 use crate::dialect::Statement;
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
+use crate::known_settings::REPORTED;
 use crate::run::{Call, Ran};
 use crate::session::{OUT_MAX, Session, Tx};
 use crate::wire::message::format_of;
@@ -30,7 +31,10 @@ const BACKUP_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) fn columns(statement: &Statement) -> Option<Vec<Column>> {
     let column = |name: &str, oid| Column::new(name, oid);
     Some(match statement {
-        Statement::Show(name) => vec![column(&name.replace(' ', "_"), types::TEXT)],
+        Statement::Show(name) => {
+            let reported = REPORTED.iter().find(|reported| reported.eq_ignore_ascii_case(name));
+            vec![column(reported.map_or(&name.replace(' ', "_"), |name| name), types::TEXT)]
+        }
         Statement::UmsStats => {
             vec![column("Statistic", types::TEXT), column("Value", types::NUMERIC)]
         }
@@ -124,6 +128,32 @@ impl Session {
         }
     }
 
+    fn discard(&mut self, tag: &str) -> Result<()> {
+        if matches!(tag, "DISCARD ALL" | "DISCARD TEMP") {
+            self.drop_temporary_tables()?;
+        }
+        if tag == "DISCARD ALL" {
+            self.prepared = Vec::new();
+            self.portals = Vec::new();
+            self.reset(None)?;
+        }
+        Ok(())
+    }
+
+    fn drop_temporary_tables(&mut self) -> Result<()> {
+        // Without a connection of its own, the session has none.
+        let Some(lease) = &self.lease else { return Ok(()) };
+        let tables = "SELECT name FROM sqlite_temp_schema \
+             WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'";
+        let mut query = lease.prepare(tables)?;
+        let names: Vec<String> =
+            query.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        for name in names {
+            lease.execute_batch(&format!("DROP TABLE temp.\"{}\"", name.replace('"', "\"\"")))?;
+        }
+        Ok(())
+    }
+
     /// Returns the rows of the answer, and its tag.
     fn answer(&mut self, statement: &Statement) -> Result<(Vec<Vec<Value>>, &'static str)> {
         let no_rows = Vec::new();
@@ -137,10 +167,9 @@ impl Session {
                 self.reset(name.as_deref())?;
                 (no_rows, "RESET")
             }
-            Statement::Discard => {
-                self.prepared = Vec::new();
-                self.reset(None)?;
-                (no_rows, "DISCARD ALL")
+            Statement::Discard(tag) => {
+                self.discard(tag)?;
+                (no_rows, tag)
             }
             Statement::Deallocate(None) => {
                 self.prepared = Vec::new();

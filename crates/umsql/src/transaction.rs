@@ -74,6 +74,7 @@ impl Session {
             self.lease = None;
         }
         self.tx = then;
+        self.portals = Vec::new();
         self.end_changes();
         self.config.mode.open = false;
         self.end_settings(false);
@@ -91,6 +92,7 @@ impl Session {
             return Err(error.into());
         }
         self.tx = Tx::Idle;
+        self.portals = Vec::new();
         self.end_changes();
         self.config.mode.open = false;
         self.end_settings(true);
@@ -255,7 +257,7 @@ impl Session {
                 if begin.immediate {
                     self.with_lease(|me, lease| me.own_gate_to_read(lease, LockPatience::Waits))?;
                 }
-                "BEGIN"
+                if begin.starts { "START TRANSACTION" } else { "BEGIN" }
             }
             Statement::Commit | Statement::Rollback => {
                 let commits = *statement == Statement::Commit && self.tx != Tx::Failed;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ums::Node;
 
 mod common;
-use common::TestServer;
+use common::{SLOW_LIMITS, TestServer, has_sent_rows};
 use umsql::listen::Patience;
 
 /// Runs `test` with thread workers on one scheduler, and with fibers on two.
@@ -315,17 +315,18 @@ fn a_client_that_reads_slowly_gets_the_error_of_a_timeout_and_stays() {
     in_kinds(|node| {
         let server = TestServer::on(node, |_| ());
         let (mut slow, mut other) = (raw(&server), server.client());
-        send_query(&mut slow, "set statement_timeout = 1500; create table t(x)");
-        assert!(read_until_ready(&mut slow).is_empty());
+        other.batch_execute("create table t(x)").unwrap();
         // The rows are more than the sockets hold. The transaction owns the gate.
         let rows = "begin; insert into t with recursive c(i) as
             (select 1 union all select i + 1 from c limit 20)
             select hex(zeroblob(500000)) from c returning x";
-        send_query(&mut slow, rows);
-        // SQLite has inserted all rows before it returns the first.
-        while slow.peek(&mut [0; 1000]).unwrap() < 1000 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let get_rows = |limit| {
+            send_query(&mut slow, &format!("rollback; set statement_timeout = {limit}"));
+            assert!(read_until_ready(&mut slow).is_empty());
+            send_query(&mut slow, rows);
+            has_sent_rows(&slow, limit) || !read_until_ready(&mut slow).contains(&"57014".into())
+        };
+        assert!(SLOW_LIMITS.into_iter().any(get_rows));
         // The time ends the statement and its transaction, although the client does not read.
         other.batch_execute("insert into t values ('other')").unwrap();
         assert_eq!(read_until_ready(&mut slow), ["57014"]);
@@ -339,17 +340,11 @@ fn a_client_that_reads_slowly_gets_the_error_of_a_timeout_and_stays() {
 fn a_statement_that_comes_before_its_session_was_ended_is_carried_out() {
     let node = Node::builder().schedulers(1).max_workers(8).build().unwrap();
     let server = TestServer::on(node, |_| ());
-    let mut idle = server.client();
-    idle.batch_execute("set idle_in_transaction_session_timeout = 200; begin").unwrap();
+    let (mut idle, mut busy) = (server.client(), [(); 8].map(|()| raw(&server)));
+    idle.batch_execute("set idle_in_transaction_session_timeout = 800; begin").unwrap();
     // No worker is free when the time is over.
-    let busy: Vec<_> = (0..8)
-        .map(|_| {
-            let mut stream = raw(&server);
-            send_query(&mut stream, "select pg_sleep(2)");
-            stream
-        })
-        .collect();
-    std::thread::sleep(Duration::from_millis(700));
+    busy.iter_mut().for_each(|stream| send_query(stream, "select pg_sleep(2)"));
+    std::thread::sleep(Duration::from_millis(1300));
     assert_eq!(number(&mut idle, "select 1::bigint"), 1);
     drop(busy);
 }

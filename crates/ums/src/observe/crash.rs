@@ -74,7 +74,7 @@ fn say() {
     for (scheduler, ring) in event_ring::in_use() {
         for record in ring.last(EVENTS) {
             let mut line = Line { text: [0; 160], len: 0 };
-            let us = clock::ticks_to_ns_quickly(now.saturating_sub(record.at)) / 1000;
+            let us = clock::ticks_to_ns(now.saturating_sub(record.at)) / 1000;
             // A line that is too long is cut.
             let at_most = if record.unread > 0 { "at most " } else { "" };
             let _ = write!(line, "ums: scheduler {scheduler}, {at_most}{us} us ago: ");

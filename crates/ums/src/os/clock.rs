@@ -75,20 +75,6 @@ fn ticks_are_ns() -> bool {
     cfg!(not(target_arch = "x86_64"))
 }
 
-/// Converts a number of ticks to nanoseconds.
-pub fn ticks_to_ns(span: u64) -> u64 {
-    if ticks_are_ns() {
-        return span;
-    }
-    let (ns0, t0) = start();
-    let mut elapsed = (now() - ns0, ticks().saturating_sub(t0));
-    while elapsed.0 < 100_000 {
-        std::hint::spin_loop();
-        elapsed = (now() - ns0, ticks().saturating_sub(t0));
-    }
-    (u128::from(span) * u128::from(elapsed.0) / u128::from(elapsed.1.max(1))) as u64
-}
-
 /// The number of nanoseconds in 2^32 ticks. Measured once; 0 before.
 static RATE: AtomicU64 = AtomicU64::new(0);
 
@@ -143,10 +129,9 @@ fn measure_rate() -> Rate {
     Rate { scaled }
 }
 
-/// Converts ticks to nanoseconds as [`ticks_to_ns`] does, but by a multiplication, which is fast
-/// enough for a histogram of durations.
+/// Converts a number of ticks to nanoseconds.
 #[inline]
-pub fn ticks_to_ns_quickly(span: u64) -> u64 {
+pub fn ticks_to_ns(span: u64) -> u64 {
     rate().ns(span)
 }
 
@@ -175,4 +160,19 @@ pub fn ticks_within(span_ns: u64) -> u64 {
 /// Returns the deadline `span` from now, or [`NEVER`] if the clock cannot represent it.
 pub fn after(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_nanos()).map_or(NEVER, |ns| now().saturating_add(ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_converted_alike_whenever_it_is_converted() {
+        while known_rate().is_none() {
+            rate();
+        }
+        let first = ticks_to_ns(1 << 40);
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        assert_eq!(ticks_to_ns(1 << 40), first);
+    }
 }

@@ -82,7 +82,7 @@ impl WaitCounters {
     /// Counts a wait that has ended. Only the baton's holder calls this.
     #[inline]
     pub fn ended(&self, total: u64, signal: u64) {
-        self.ended_in(bucket(clock::ticks_to_ns_quickly(total)), total, signal);
+        self.ended_in(bucket(clock::ticks_to_ns(total)), total, signal);
     }
 
     /// Does the same for a caller that has found the rate of the ticks.

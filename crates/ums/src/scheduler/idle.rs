@@ -133,7 +133,7 @@ impl Scheduler {
                 || self.has_news()
                 || ((late || *announced) && self.find_request(announced));
             let (before, now) = (last, clock::ticks());
-            let took = clock::ticks_to_ns_quickly(now.saturating_sub(before));
+            let took = clock::ticks_to_ns(now.saturating_sub(before));
             (last, polled) = (now, polled + took.min(most));
             if took > most {
                 // Other threads need this processor, so this one sleeps.
@@ -292,7 +292,7 @@ impl Core {
     /// Returns the nanoseconds until this idle worker may be trimmed; `u64::MAX` for never.
     fn trim_in(&mut self, scheduler: &Scheduler, id: WorkerId) -> u64 {
         let worker = self.workers.get(id);
-        let idle_for = clock::ticks_to_ns_quickly(clock::ticks().saturating_sub(worker.since));
+        let idle_for = clock::ticks_to_ns(clock::ticks().saturating_sub(worker.since));
         if self.workers.count() > scheduler.options.limit.hard {
             return crate::os::limits::TRIM_RESERVE_AFTER_NS.saturating_sub(idle_for);
         }

@@ -112,11 +112,11 @@ impl Spin {
     /// nanoseconds to poll; 0 for not at all. `peer_ran` returns when one of a few peers last ran;
     /// it is called only if the answer depends on it.
     pub fn span(&mut self, now: u64, turns: u64, peer_ran: impl FnOnce(&mut usize) -> u64) -> u64 {
-        let since = |then: u64| clock::ticks_to_ns_quickly(now.saturating_sub(then));
+        let since = |then: u64| clock::ticks_to_ns(now.saturating_sub(then));
         if turns != self.turns {
             // A worker has waited or ended since, so it ran, so the period before was over.
             if self.began > 0 {
-                let took = clock::ticks_to_ns_quickly(self.left.saturating_sub(self.began));
+                let took = clock::ticks_to_ns(self.left.saturating_sub(self.began));
                 self.governor.learn(took, self.sent);
             }
             (self.turns, self.began, self.left) = (turns, now, now);
@@ -225,7 +225,7 @@ mod tests {
         let (mut most, mut more) = (0, 1 << 40);
         while more - most > 1 {
             let ticks = most + (more - most) / 2;
-            let fits = clock::ticks_to_ns_quickly(ticks) <= SPIN_PEER_RAN_NS;
+            let fits = clock::ticks_to_ns(ticks) <= SPIN_PEER_RAN_NS;
             *if fits { &mut most } else { &mut more } = ticks;
         }
         let span = |ago| {

@@ -90,7 +90,7 @@ impl Core {
         // A counter that goes back, because the machine has moved, ends the quantum.
         let over = now.checked_sub(self.quantum_began).is_none_or(|ran| {
             // A tick is never longer than a nanosecond, so most calls need no conversion.
-            ran >= length_ns && clock::ticks_to_ns_quickly(ran) >= length_ns
+            ran >= length_ns && clock::ticks_to_ns(ran) >= length_ns
         });
         if over {
             self.quantum_began = now;

@@ -322,11 +322,19 @@ macro_rules! with_a_look {
     ($( $name:ident($($arg:ident: $type:ty),*) -> $out:ty, blocks $blocks:expr; )*) => {
         mod real {
             use super::Real;
+            #[cfg(test)]
+            use super::Ordering;
             $( pub(super) static $name: Real = Real::of(concat!(stringify!($name), "\0")); )*
             pub(super) static pthread_mutex_lock: Real = Real::of("pthread_mutex_lock\0");
             pub(super) static pthread_sigmask: Real = Real::of("pthread_sigmask\0");
             pub(super) static syscall: Real = Real::of("syscall\0");
             pub(super) static pthread_exit: Real = Real::of("pthread_exit\0");
+
+            /// Returns whether all of them are known.
+            #[cfg(test)]
+            pub fn are_known() -> bool {
+                [$( &$name ),*].iter().all(|real| !real.at.load(Ordering::Relaxed).is_null())
+            }
 
             /// Looks up all of them.
             pub fn find_all() {
@@ -347,6 +355,8 @@ macro_rules! with_a_look {
 }
 
 blocking_calls!(with_a_look);
+#[cfg(test)]
+pub(super) use real::are_known;
 pub(super) use real::find_all;
 
 /// Returns how likely a call on this descriptor is to wait: certain if the descriptor is blocking

@@ -67,7 +67,6 @@ mod trap;
 mod adopt;
 mod trial;
 
-pub(crate) use adopt::prepare;
 pub(crate) use hosted::Pokes;
 pub(crate) use hosted::runs_on;
 pub(crate) use interrupted::can_be_carried;

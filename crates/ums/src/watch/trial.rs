@@ -11,10 +11,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::calls;
 use super::means::{Blocks, Mechanism};
 use super::place::Place;
 use super::thread::{GateHandler, PlaceOwner, Watched};
+use super::{adopt, calls};
 use crate::os::event::ThreadEvent;
 use crate::record::report;
 
@@ -109,8 +109,8 @@ fn best() -> Mechanism {
 }
 
 fn run(how: Mechanism) -> Result<(), String> {
-    // Not a pipe: writing to a pipe whose reader has ended already would end a C program by
-    // SIGPIPE.
+    adopt::prepare();
+    // Not a pipe: if its reader has ended, a write would end a C program by SIGPIPE.
     let (mut reader, mut writer) = UnixStream::pair().map_err(|e| e.to_string())?;
     let cpu = super::place::some_cpu();
     let seen = Arc::new(Seen::default());
@@ -236,6 +236,13 @@ mod tests {
         let noticed = noticed.join().unwrap().unwrap();
         place.close();
         assert_eq!(noticed, [0, 1]);
+    }
+
+    #[test]
+    fn the_c_librarys_functions_are_known_before_a_thread_is_watched() {
+        // The trial's threads read and write sockets, and call no other function of the table.
+        let _ = run(Mechanism::Calls);
+        assert!(calls::are_known());
     }
 
     #[test]

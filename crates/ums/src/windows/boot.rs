@@ -65,7 +65,6 @@ pub(super) fn start(
     if own {
         own::is_supported()?;
     }
-    watch::prepare();
     watch::mechanism()?;
     end_key()?;
     if !context.start(list) {

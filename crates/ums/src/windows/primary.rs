@@ -173,7 +173,6 @@ impl Primary {
         if here().is_some() || watch::thread::me().is_some() || is_a_nodes_worker {
             return Err(EnterError::AlreadyUms);
         }
-        watch::prepare();
         let cpu = CpuLease::take();
         let before = rustix::thread::sched_getaffinity(None).ok();
         cpus::pin_to(cpu.0)?;

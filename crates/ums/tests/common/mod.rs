@@ -373,8 +373,8 @@ pub fn node_thread_numbers() -> Vec<u32> {
     thread_numbers().filter(|n| ours(about_thread(*n, "comm"))).collect()
 }
 
-/// Waits until the threads of nodes, except these, sleep. A thread that gave its turn away may still
-/// be on its way there.
+/// Waits until the threads of nodes, except these, sleep. A thread that gave its turn away may
+/// still be on its way there.
 pub fn others_sleep(these: &[u32]) {
     let sleeps = |t: &u32| these.contains(t) || about_thread(*t, "stat").contains(") S ");
     eventually("the others sleep", || node_thread_numbers().iter().all(sleeps));

@@ -76,15 +76,18 @@ fn what_must_not_fail_has_no_limit() {
     let deaf = || {
         let mutex = Arc::new(Mutex::new(0));
         let (held, holds) = std::sync::mpsc::channel();
+        let (go, goes) = std::sync::mpsc::channel();
         let theirs = mutex.clone();
         let holder = std::thread::spawn(move || {
             let guard = theirs.lock();
             held.send(()).unwrap();
+            goes.recv().unwrap();
             std::thread::sleep(20 * SHORT);
             drop(guard);
         });
         holds.recv().unwrap();
         let began = Instant::now();
+        go.send(()).unwrap();
         with_timeout(SHORT, || *mutex.lock() += 1);
         assert!(began.elapsed() > SHORT, "it did not wait longer than its limit");
         holder.join().unwrap();

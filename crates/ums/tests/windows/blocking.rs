@@ -5,7 +5,7 @@
 //! **Own Memory**: they get only memory that the test allocated and keeps.
 
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -267,27 +267,37 @@ fn a_scheduler_that_waits_for_a_blocked_workers_lock_is_no_deadlock_w8() {
         let list = CompletionList::new().unwrap();
         let lock = Arc::new(Mutex::new(()));
         let (mine, held) = (lock.clone(), Arc::new(AtomicBool::new(false)));
-        let tell = held.clone();
+        let lent = Arc::new(AtomicU64::new(0));
+        let (tell, seen) = (held.clone(), lent.clone());
         WorkerContext::spawn(&list, move || {
-            let guard = mine.lock().unwrap();
-            tell.store(true, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(10));
-            drop(guard);
+            // On a busy computer, a sleep may end before the scheduler runs.
+            for _ in 0..1000 {
+                let guard = mine.lock().unwrap();
+                tell.store(true, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(10));
+                drop(guard);
+                std::thread::sleep(Duration::from_millis(1)); // The scheduler gets the lock.
+                if seen.load(Ordering::SeqCst) > 0 {
+                    break;
+                }
+            }
         })
         .unwrap();
         let mut rounds = Rounds::new(&list);
-        let mut lent = 0;
         windows::enter_scheduling_mode(|scheduler, reason| {
             // As in malloc: the worker blocks while it holds the lock. When it is woken, it waits
             // at its gate and still holds the lock.
             if held.load(Ordering::SeqCst) {
                 drop(lock.lock().unwrap());
             }
-            lent = lent.max(scheduler.lent());
+            lent.fetch_max(scheduler.lent(), Ordering::SeqCst);
             rounds.next(scheduler, reason)
         })
         .unwrap();
-        assert!(lent >= 1, "the worker was allowed to run because the scheduler waited");
+        assert!(
+            lent.load(Ordering::SeqCst) >= 1,
+            "the worker was allowed to run because the scheduler waited"
+        );
     });
 }
 

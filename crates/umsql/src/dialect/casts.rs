@@ -126,8 +126,14 @@ impl Rewriter<'_, '_> {
             types::BYTEA => "bytea",
             types::TIMESTAMP => "pg_timestamp",
             types::TIMESTAMPTZ => "pg_timestamptz",
+            types::TEXT => "pg_text",
             _ => return None,
         })
+    }
+
+    /// Returns how many tokens the name of a type takes that begins `ahead` tokens from here.
+    pub(super) fn type_length(&self, ahead: usize) -> Option<usize> {
+        self.type_name(ahead).map(|name| name.len)
     }
 
     /// Returns the type whose name begins `ahead` tokens from here.

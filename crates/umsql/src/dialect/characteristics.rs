@@ -88,6 +88,8 @@ pub(crate) struct Begin {
     pub(crate) characteristics: Characteristics,
     /// Whether it locks at once: SQLite's `BEGIN IMMEDIATE` and `BEGIN EXCLUSIVE`.
     pub(crate) immediate: bool,
+    /// Whether it is START TRANSACTION, which has a tag of its own.
+    pub(crate) starts: bool,
 }
 
 impl Begin {
@@ -96,7 +98,7 @@ impl Begin {
         let immediate = r.take(&["immediate"]) || r.take(&["exclusive"]);
         let _ = immediate || r.take(&["deferred"]);
         let _ = r.take(&["transaction"]) || r.take(&["work"]);
-        Ok(Begin { characteristics: Characteristics::read(r)?, immediate })
+        Ok(Begin { characteristics: Characteristics::read(r)?, immediate, starts: false })
     }
 }
 
@@ -209,7 +211,7 @@ mod tests {
         let all = begin("transaction isolation level repeatable read, read only not deferrable");
         let isolation = Some(Isolation::RepeatableRead);
         let characteristics = Characteristics { isolation, read_only: Some(true) };
-        assert_eq!(all, Ok(Begin { characteristics, immediate: false }));
+        assert_eq!(all, Ok(Begin { characteristics, starts: false, immediate: false }));
         assert_eq!(begin(""), Ok(Begin::default()));
         assert!(begin("immediate").unwrap().immediate && begin("exclusive").unwrap().immediate);
         assert!(!begin("deferred").unwrap().immediate);

@@ -9,6 +9,9 @@ pub(crate) mod tokens;
 
 mod casts;
 mod characteristics;
+mod copy;
+mod cursor;
+mod division;
 mod edits;
 mod forms;
 mod keys;
@@ -16,14 +19,18 @@ mod order;
 mod prepare;
 mod reader;
 mod rewrite;
+mod spellings;
 mod titles;
 pub(crate) mod translate;
+mod unsupported;
 
 pub(crate) mod statement;
 
 pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, TableLock};
+pub(crate) use copy::{Copy, CopyOut, Forced};
+pub(crate) use cursor::{Cursor, Declare, Fetch};
 pub(crate) use edits::Edits;
 pub(crate) use prepare::{Execute, Prepare};
-pub(crate) use statement::{Copy, Statement};
+pub(crate) use statement::Statement;
 pub(crate) use titles::entitle;
 pub(crate) use translate::Sql;

@@ -74,7 +74,7 @@ fn list<'t, 'a>(r: &mut Reader<'t, 'a>) -> Result<Option<Vec<&'t [Token<'a>]>>> 
 }
 
 /// Returns the part of the query that these tokens are.
-fn text_of<'s>(tokens: &[Token<'_>], source: &'s str) -> &'s str {
+pub(super) fn text_of<'s>(tokens: &[Token<'_>], source: &'s str) -> &'s str {
     match tokens {
         [first, .., last] => &source[first.at..last.end()],
         [one] => &source[one.at..one.end()],

@@ -25,6 +25,8 @@ pub(super) struct Open {
     pub(super) operand: usize,
     /// Where the parenthesis is.
     start: usize,
+    /// The start of the product around the parenthesis.
+    product: Option<usize>,
     /// Whether this is the parenthesis of `CAST (`.
     cast: bool,
     /// Whether a query in a FROM clause begins here.
@@ -40,7 +42,11 @@ pub(super) struct Rewriter<'t, 'a> {
     pub(super) out: String,
     /// The start of the last complete operand in `out`; `None` after an operator.
     pub(super) operand: Option<usize>,
+    /// The start of the product or quotient in `out` whose last operand may follow.
+    pub(super) product: Option<usize>,
     pub(super) open: Vec<Open>,
+    /// For each CASE without its END, where it begins, and the start of the product around it.
+    cases: Vec<(usize, Option<usize>)>,
     /// The end of the last copied token. The space after it has not been copied yet.
     copied: usize,
     /// The number of rewriters around this one.
@@ -72,7 +78,9 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             at: 0,
             out,
             operand: None,
+            product: None,
             open: Vec::new(),
+            cases: Vec::new(),
             copied,
             depth: 0,
             orders: Vec::new(),
@@ -166,19 +174,35 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 let call = name_before && !is_operator_word(&self.tokens[self.at - 2]);
                 let operand = if call { self.operand.unwrap_or(start) } else { start };
                 let query = self.begins_derived_table();
-                self.open.push(Open { operand, start, cast, query });
+                let product = self.product.take();
+                self.open.push(Open { operand, start, product, cast, query });
                 self.operand = None;
             }
             (TokenKind::Sign, ")") => {
                 let open = self.open.pop();
                 self.operand = open.as_ref().map(|open| open.operand);
+                self.product = open.as_ref().and_then(|open| open.product);
                 if let Some(open) = open.filter(|open| open.query) {
                     self.name_columns(open.start);
                 }
             }
             (TokenKind::Sign, ".") => (),
-            (TokenKind::Sign, _) => self.operand = None,
-            (TokenKind::Word, _) if is_operator_word(token) && !after_dot => self.operand = None,
+            (TokenKind::Sign, "*" | "/" | "%") => {
+                self.product = self.product.or(self.operand);
+                self.operand = None;
+            }
+            (TokenKind::Sign, _) => (self.operand, self.product) = (None, None),
+            (TokenKind::Word, _) if token.is("case") && !after_dot => {
+                self.cases.push((start, self.product.take()));
+                self.operand = None;
+            }
+            (TokenKind::Word, _) if token.is("end") && !self.cases.is_empty() => {
+                let (case, product) = self.cases.pop().expect("there is one");
+                (self.operand, self.product) = (Some(case), product);
+            }
+            (TokenKind::Word, _) if is_operator_word(token) && !after_dot => {
+                (self.operand, self.product) = (None, None);
+            }
             _ if after_dot && self.operand.is_some() => (),
             _ => self.operand = Some(start),
         }
@@ -194,6 +218,10 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.operand = Some(self.put(1, &text));
                 true
             }
+            TokenKind::Number if self.is_shown(token) => {
+                self.operand = Some(self.put(1, &format!("'{}'", token.text)));
+                true
+            }
             TokenKind::Truth => {
                 let truth = types::truth(&token.value()).unwrap_or_default();
                 self.operand = Some(self.put(1, spelled(truth)));
@@ -203,15 +231,33 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         }
     }
 
+    /// Returns whether the number is about to become a text, which has all of its digits.
+    fn is_shown(&self, number: &Token<'a>) -> bool {
+        let text = [("::", "text"), ("as", "text")];
+        let before = self.at.checked_sub(1).map(|at| &self.tokens[at]);
+        let is_cast = text.iter().any(|(sign, to)| self.next_is(1, sign) && self.next_is(2, to));
+        let is_joined = self.next_is(1, "||") || before.is_some_and(|token| token.sign("||"));
+        number.text.contains('.') && !self.is_in_schema() && (is_cast || is_joined)
+    }
+
     fn special_sign(&mut self, token: &Token<'a>) -> bool {
         let operator = match token.text {
             "::" => return self.cast_suffix(),
+            "/" | "%" => return self.division(token.text),
+            "^" => return self.power(),
+            "=" | "<>" | "!=" => return self.membership(token.text),
+            "(" if self.begins_operand_query() => {
+                self.out.push_str(if self.at > 0 { " SELECT * FROM" } else { "SELECT * FROM " });
+                return false;
+            }
             "~" if self.operand.is_some() => "REGEXP",
             "!~" => "NOT REGEXP",
             "~*" => "REGEXP '(?i)' ||",
             "!~*" => "NOT REGEXP '(?i)' ||",
-            "~~" | "~~*" => "LIKE",
-            "!~~" | "!~~*" => "NOT LIKE",
+            "~~" => "LIKE",
+            "!~~" => "NOT LIKE",
+            "~~*" => "MATCH",
+            "!~~*" => "NOT MATCH",
             _ => return false,
         };
         self.operator(1, operator);
@@ -220,7 +266,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
 
     pub(super) fn operator(&mut self, count: usize, operator: &str) {
         self.put(count, &format!(" {operator} "));
-        self.operand = None;
+        (self.operand, self.product) = (None, None);
     }
 
     fn special_word(&mut self, token: &Token<'a>) -> bool {
@@ -238,7 +284,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             "operator" if self.next_is(1, "(") => return self.spelled_operator(),
             "collate" if self.next_is(1, "pg_catalog") => self.skip(4),
-            "ilike" => self.operator(1, "LIKE"),
+            "ilike" => self.operator(1, "MATCH"),
             "as" if self.open.last().is_some_and(|open| open.cast) => return self.cast_target(),
             "current_user" | "session_user" | "current_catalog" | "current_schema"
             | "current_role"
@@ -274,7 +320,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 // the type's name is dropped.
                 self.skip_prefix_word();
             }
-            _ => return false,
+            _ => return self.spelling(&lower),
         }
         true
     }
@@ -285,7 +331,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let Some(field) = field.filter(|_| self.next_is(3, "from")) else { return false };
         let field = field.value().replace('\'', "''");
         let start = self.put(4, &format!("extract('{field}',"));
-        self.open.push(Open { operand: start, start, cast: false, query: false });
+        let product = self.product.take();
+        self.open.push(Open { operand: start, start, product, cast: false, query: false });
         self.operand = None;
         true
     }
@@ -408,20 +455,22 @@ mod tests {
     fn casts_take_the_whole_operand_before_them() {
         let cases = [
             ("select $1::int + 1", "select int4($1) + 1"),
-            ("select a.b::text", "select CAST(a.b AS text)"),
+            ("select a.b::text", "select pg_text(a.b)"),
             ("select f(x, (1))::int8", "select int8(f(x, (1)))"),
             ("select (a + b)::double precision", "select float8((a + b))"),
-            ("select x::int::text", "select CAST(int4(x) AS text)"),
+            ("select x::int::text", "select pg_text(int4(x))"),
             ("select 1 where a in (1)::int", "select 1 where a in int4((1))"),
             ("select '1'::pg_catalog.int4", "select int4('1')"),
             ("select 't'::bool", "select pg_bool('t')"),
-            ("select $1::varchar(20)[] , 2", "select CAST($1 AS text) , 2"),
+            ("select $1::varchar(20)[] , 2", "select pg_text($1) , 2"),
             ("select cast(a as timestamp with time zone)", "select pg_timestamptz(a)"),
             ("select cast (f(a) as numeric(10, 2)) + 1", "select numeric(f(a), 10, 2) + 1"),
-            ("select cast(cast('1' as int) as text)", "select cast(int4('1') AS text)"),
-            ("select '{1,2}'::int[][]", "select CAST('{1,2}' AS text)"),
+            ("select cast(cast('1' as int) as text)", "select pg_text(int4('1'))"),
+            ("select '{1,2}'::int[][]", "select pg_text('{1,2}')"),
             ("select x::numeric(1,2,3,4,5)", "select x::numeric(1,2,3,4,5)"),
             ("select true::text", "select 'true'"),
+            ("select 1.50::text, cast(1.50 as text)", "select pg_text('1.50'), pg_text('1.50')"),
+            ("select a || 1.50, 1.50", "select a || '1.50', 1.50"),
             ("select date '2020-02-29', bool 't'", "select pg_date('2020-02-29'), pg_bool('t')"),
             (
                 "create view v as select a::int, b::bool",
@@ -430,6 +479,10 @@ mod tests {
             (
                 "create table t(a int check (cast(a as int) > 0))",
                 "create table t(a int check (cast(a AS int) > 0))",
+            ),
+            (
+                "select case when a then 1 else case b when 2 then 3 end end::int, c",
+                "select int4(case when a then 1 else case b when 2 then 3 end end), c",
             ),
             ("select ':: x'", "select ':: x'"),
         ];

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use super::characteristics::{Begin, Characteristics, TableLock};
+use super::copy::{self, Copy, CopyOut};
+use super::cursor::Cursor;
 use super::edits::Edits;
 use super::prepare::{Execute, Prepare};
 use super::reader::{Reader, near};
@@ -34,13 +36,15 @@ pub(crate) enum Statement {
     Show(String),
     /// `RESET x`; `None` is `RESET ALL`.
     Reset(Option<String>),
-    /// `DISCARD ALL` and similar statements.
-    Discard,
+    /// `DISCARD ALL` and similar statements. The text is its command tag.
+    Discard(&'static str),
     /// `DEALLOCATE x`; `None` is `DEALLOCATE ALL`.
     Deallocate(Option<String>),
     Prepare(Prepare),
     Execute(Execute),
+    Cursor(Cursor),
     Copy(Copy),
+    CopyOut(CopyOut),
     UmsStats,
     WaitStats,
     ClearWaitStats,
@@ -56,18 +60,6 @@ pub(crate) enum Statement {
     Sql(Sql),
 }
 
-/// `COPY table (columns) FROM STDIN`.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Copy {
-    pub(crate) table: String,
-    pub(crate) columns: Vec<String>,
-    pub(crate) csv: bool,
-    pub(crate) header: bool,
-    pub(crate) delimiter: u8,
-    pub(crate) quote: u8,
-    pub(crate) null: String,
-}
-
 /// Recognises the statement in `tokens`, which must not be empty. `source` is the whole query, and
 /// the edits are written into a statement that SQLite executes.
 pub(crate) fn recognise(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<Statement> {
@@ -79,7 +71,18 @@ pub(crate) fn recognise(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Re
         first if first.is("execute") => {
             return Execute::read(after, source).map(Statement::Execute);
         }
-        _ => (),
+        first => {
+            if first.is("copy") {
+                let (form, query) = copy::read(after, source)?;
+                return Ok(match query {
+                    None => Statement::Copy(form),
+                    Some(query) => Statement::CopyOut(CopyOut { form, query }),
+                });
+            }
+            if let Some(cursor) = Cursor::read(first, after, source)? {
+                return Ok(Statement::Cursor(cursor));
+            }
+        }
     }
     if let Some(statement) = session_statement(Reader::new(tokens))? {
         return Ok(statement);
@@ -107,12 +110,11 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
             true => None,
             false => Some(setting(&mut r)?.0),
         }),
-        "discard" => Statement::Discard,
+        "discard" => Statement::Discard(discarded(r)?),
         "deallocate" => {
             r.take(&["prepare"]);
             Statement::Deallocate(if r.take(&["all"]) { None } else { Some(r.folded_name()?) })
         }
-        "copy" => Statement::Copy(copy(r)?),
         "dbcc" => dbcc(r)?,
         "waitfor" => waitfor(r)?,
         "backup" => {
@@ -130,7 +132,6 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
             Some(statement) => statement,
             None => return Ok(None),
         },
-        "close" => Statement::Accepted("CLOSE CURSOR"),
         "listen" => Statement::Accepted("LISTEN"),
         "unlisten" => Statement::Accepted("UNLISTEN"),
         "lock" => Statement::Lock(TableLock::read(&mut r)?),
@@ -143,7 +144,8 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
 /// Reads the rest of a statement of transaction control that begins with the word `first`.
 fn transaction_control(first: &str, mut r: Reader<'_, '_>) -> Result<Statement> {
     Ok(match first {
-        "begin" | "start" => Statement::Begin(Begin::read(&mut r)?),
+        "begin" => Statement::Begin(Begin::read(&mut r)?),
+        "start" => Statement::Begin(Begin { starts: true, ..Begin::read(&mut r)? }),
         "rollback" | "abort" | "commit" | "end" => {
             let _ = r.take(&["work"]) || r.take(&["transaction"]);
             if first == "rollback" && r.take(&["to"]) {
@@ -217,6 +219,19 @@ fn setting(r: &mut Reader<'_, '_>) -> Result<(String, bool)> {
     Ok((name.to_lowercase(), false))
 }
 
+/// Reads what follows DISCARD.
+fn discarded(mut r: Reader<'_, '_>) -> Result<&'static str> {
+    let what = r.next()?;
+    r.end()?;
+    Ok(match what.text.to_ascii_lowercase().as_str() {
+        "all" => "DISCARD ALL",
+        "plans" => "DISCARD PLANS",
+        "sequences" => "DISCARD SEQUENCES",
+        "temp" | "temporary" => "DISCARD TEMP",
+        _ => return Err(near(what)),
+    })
+}
+
 fn dbcc(mut r: Reader<'_, '_>) -> Result<Statement> {
     let wrong = || {
         SqlError::syntax("unknown DBCC command").hint(
@@ -268,89 +283,6 @@ fn vacuum_target(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
     Ok((!analyze && !bare && r.rest[0].is_name()).then_some(Statement::Accepted("VACUUM")))
 }
 
-fn copy(mut r: Reader<'_, '_>) -> Result<Copy> {
-    let unsupported = || SqlError::unsupported("only COPY table FROM STDIN is supported");
-    if r.rest.first().is_some_and(|token| token.sign("(")) {
-        return Err(unsupported());
-    }
-    let table = r.table()?;
-    let mut columns = Vec::new();
-    if r.take(&["("]) {
-        columns.push(r.name()?);
-        while r.take(&[","]) {
-            columns.push(r.name()?);
-        }
-        if !r.take(&[")"]) {
-            return Err(r.end().err().unwrap_or_else(|| SqlError::syntax("syntax error in COPY")));
-        }
-    }
-    if !r.take(&["from", "stdin"]) {
-        return Err(unsupported());
-    }
-    let csv = r.rest.iter().any(|token| token.value().eq_ignore_ascii_case("csv"));
-    let mut copy = Copy {
-        table,
-        columns,
-        csv,
-        header: false,
-        delimiter: if csv { b',' } else { b'\t' },
-        quote: b'"',
-        null: if csv { String::new() } else { "\\N".into() },
-    };
-    while let Some((token, rest)) = r.rest.split_first() {
-        r.rest = rest;
-        copy_option(&mut copy, token, &mut r)?;
-    }
-    Ok(copy)
-}
-
-fn copy_option(copy: &mut Copy, token: &Token<'_>, r: &mut Reader<'_, '_>) -> Result<()> {
-    let one_byte = |text: String| match text.as_bytes() {
-        [byte] => Ok(*byte),
-        _ => Err(SqlError::unsupported(
-            "COPY delimiter and quote must be a single one-byte character",
-        )),
-    };
-    match token.text.to_ascii_lowercase().as_str() {
-        "with" | "(" | ")" | "," | "csv" | "text" => (),
-        "format" => {
-            let format = r.next()?.value();
-            if !["csv", "text"].contains(&format.to_ascii_lowercase().as_str()) {
-                return Err(SqlError::unsupported(format!(
-                    "COPY format \"{format}\" not supported"
-                )));
-            }
-        }
-        "freeze" | "header" => {
-            let off = match r.rest.first().and_then(|t| crate::wire::types::truth(&t.value())) {
-                Some(on) => {
-                    r.next()?;
-                    !on
-                }
-                None => false,
-            };
-            copy.header |= token.is("header") && !off;
-        }
-        "delimiter" | "delimiters" => {
-            r.take(&["as"]);
-            copy.delimiter = one_byte(r.next()?.value())?;
-        }
-        "quote" => {
-            r.take(&["as"]);
-            copy.quote = one_byte(r.next()?.value())?;
-        }
-        "null" => {
-            r.take(&["as"]);
-            copy.null = r.next()?.value();
-        }
-        "encoding" => {
-            r.next()?;
-        }
-        _ => return Err(near(token)),
-    }
-    Ok(())
-}
-
 /// Recognises, by a few of their words, queries that SQLite could not parse.
 fn shape(tokens: &[Token<'_>]) -> Option<Statement> {
     if !tokens[0].is("select") {
@@ -395,7 +327,7 @@ mod tests {
     fn transaction_control_is_recognised_in_all_spellings() {
         assert_eq!(of("BEGIN"), Statement::Begin(Begin::default()));
         let read_only = Characteristics { read_only: Some(true), ..Characteristics::default() };
-        let begin = Begin { characteristics: read_only, immediate: false };
+        let begin = Begin { characteristics: read_only, immediate: false, starts: true };
         assert_eq!(of("start transaction read only"), Statement::Begin(begin));
         assert_eq!(of("set transaction read only"), Statement::SetTransaction(read_only));
         let session = "set session characteristics as transaction read only";
@@ -409,27 +341,6 @@ mod tests {
         assert_eq!(of("rollback work"), Statement::Rollback);
         assert_eq!(of("rollback to savepoint \"A b\""), Statement::RollbackTo("A b".into()));
         assert_eq!(of("release x"), Statement::Release("x".into()));
-    }
-
-    #[test]
-    fn copy_options_of_pgbench_psql_and_psycopg_are_read() {
-        let Statement::Copy(copy) = of("copy pgbench_accounts from stdin with (freeze on)") else {
-            panic!()
-        };
-        assert_eq!(
-            (copy.table.as_str(), copy.csv, copy.delimiter),
-            ("pgbench_accounts", false, b'\t')
-        );
-        let sql =
-            "COPY public.t (a, \"B\") FROM STDIN (FORMAT csv, HEADER, DELIMITER ';', NULL 'x')";
-        let Statement::Copy(copy) = of(sql) else { panic!() };
-        assert_eq!(copy.columns, ["a", "B"]);
-        assert_eq!(
-            (copy.csv, copy.header, copy.delimiter, copy.null.as_str()),
-            (true, true, b';', "x")
-        );
-        assert_eq!(refused("copy t to stdout"), "0A000");
-        assert_eq!(refused("copy t from stdin (format binary)"), "0A000");
     }
 
     #[test]

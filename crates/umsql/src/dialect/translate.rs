@@ -15,6 +15,7 @@ use super::reader::{Reader, near};
 use super::rewrite::rewrite;
 use super::titles::{Title, titles};
 use super::tokens::{Token, TokenKind};
+use super::unsupported;
 use crate::error::{Result, SqlError};
 
 /// One or more statements for SQLite that together are one statement of the client. They are
@@ -55,7 +56,11 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
     if let Some(sql) = whole_statement(Reader::new(tokens))? {
         return Ok(sql);
     }
+    unsupported::refuse(tokens)?;
     let (tokens, locks) = trim(tokens)?;
+    if locks.is_some() {
+        unsupported::refuse_lock(tokens)?;
+    }
     let text = match tokens[0].is("create") {
         true => rewrite(source, tokens, &keys::not_null(tokens)),
         false => rewrite(source, tokens, edits),
@@ -97,7 +102,7 @@ fn tag(first: &str, second: &str, tokens: &[Token<'_>]) -> &'static str {
         second.to_owned()
     };
     match (first, object.as_str()) {
-        ("select" | "values" | "table", _) => "SELECT",
+        ("select" | "values" | "table" | "(", _) => "SELECT",
         ("insert" | "replace", _) => "INSERT 0",
         ("update", _) => "UPDATE",
         ("delete", _) => "DELETE",

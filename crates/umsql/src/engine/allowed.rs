@@ -48,15 +48,17 @@ const INTERNAL: &str = "\
 
 /// The functions of this server (`functions.rs`).
 const OWN: &str = "\
-    array_to_string busy_loop bytea clock_timestamp col_description current_catalog \
-    current_database current_role current_schema current_setting current_user date_part date_trunc \
-    extract float4 float8 format_type int2 int4 int8 now numeric obj_description \
-    pg_advisory_unlock_all pg_bool pg_date pg_encoding_to_char pg_function_is_visible \
-    pg_get_constraintdef pg_get_expr pg_get_userbyid pg_is_in_recovery pg_relation_is_publishable \
-    pg_size_pretty pg_sleep pg_table_is_visible pg_table_size pg_timestamp pg_timestamptz \
-    pg_type_is_visible preemptive_sleep session_user set_config shobj_description \
-    statement_timestamp transaction_timestamp ums_assign ums_not_null ums_type_oid ums_type_width \
-    version";
+    array_to_string ascii bit_length busy_loop bytea cbrt char_length character_length chr \
+    clock_timestamp col_description current_catalog current_database current_role current_schema \
+    current_setting current_user date_part date_trunc degrees div extract float4 float8 \
+    format_type gcd greatest initcap int2 int4 int8 lcm least left lpad now numeric \
+    obj_description pg_advisory_unlock_all pg_bool pg_date pg_div pg_encoding_to_char pg_format \
+    pg_function_is_visible pg_get_constraintdef pg_get_expr pg_get_userbyid pg_is_in_recovery \
+    pg_mod pg_relation_is_publishable pg_similar pg_size_pretty pg_sleep pg_substr \
+    pg_table_is_visible pg_table_size pg_text pg_timestamp pg_timestamptz pg_type_is_visible \
+    preemptive_sleep quote_ident quote_literal radians repeat reverse right rpad session_user \
+    set_config shobj_description split_part starts_with statement_timestamp strpos to_hex \
+    transaction_timestamp translate ums_assign ums_not_null ums_type_oid ums_type_width version";
 
 /// PRAGMAs with and without a value. Those that change something change it for one connection, or
 /// are writes that pass the write gate.

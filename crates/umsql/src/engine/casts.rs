@@ -10,7 +10,7 @@ use rusqlite::{Connection, Error, Result};
 
 use super::scalar::{deterministic, scalar};
 use super::steps::failed;
-use crate::wire::{datetime, types};
+use crate::wire::{datetime, floats, types};
 
 /// The largest texts that are read as a number or a time; all longer ones are none.
 const TEXT_MAX: usize = 400;
@@ -27,6 +27,15 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
     deterministic(connection, "numeric", 2, |context| scaled(context, 0))?;
     deterministic(connection, "numeric", 3, |context| {
         scaled(context, context.get_raw(2).as_i64().unwrap_or(0))
+    })?;
+    deterministic(connection, "round", 2, round)?;
+    deterministic(connection, "pg_text", 1, |context| {
+        Ok(match context.get_raw(0) {
+            ValueRef::Integer(int) => Value::Text(int.to_string()),
+            ValueRef::Real(real) => Value::Text(floats::double(real)),
+            ValueRef::Blob(_) => Value::Text(types::to_text(context.get_raw(0))),
+            other => Value::try_from(other)?,
+        })
     })?;
     deterministic(connection, "bytea", 1, |context| bytea(context.get_raw(0)))?;
     // A date of 'today' is another one tomorrow.
@@ -136,6 +145,21 @@ fn number(value: ValueRef<'_>) -> Result<Value> {
     }
 }
 
+/// `round(x, places)`.
+fn round(context: &Context<'_>) -> Result<Value> {
+    let ValueRef::Integer(places) = context.get_raw(1) else {
+        return match context.get_raw(1) {
+            ValueRef::Null => Ok(Value::Null),
+            other => Err(invalid(other, types::INT4)),
+        };
+    };
+    Ok(match number(context.get_raw(0))? {
+        Value::Real(real) => Value::Real(floats::rounded(real, places)),
+        Value::Integer(int) if places < 0 => Value::Real(floats::rounded(int as f64, places)),
+        other => other,
+    })
+}
+
 /// Returns a number with at most `scale` digits after the point, and with the precision that the
 /// second argument says.
 fn scaled(context: &Context<'_>, scale: i64) -> Result<Value> {
@@ -147,8 +171,7 @@ fn scaled(context: &Context<'_>, scale: i64) -> Result<Value> {
         other => return Ok(other),
     };
     let power = |digits: i64| 10f64.powi(digits.clamp(-400, 400) as i32);
-    let real = (exact * power(scale)).round() / power(scale);
-    let real = if real.is_finite() { real } else { exact };
+    let real = floats::rounded(exact, scale);
     if real.abs() >= power(precision.saturating_sub(scale)) {
         return Err(failed("numeric field overflow"));
     }

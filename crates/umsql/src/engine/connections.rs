@@ -13,7 +13,10 @@ use super::files::Files;
 use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
-use super::{catalog, files, formats, functions, limits, opening, patterns, tables, texts};
+use super::{
+    catalog, files, formats, functions, limits, math, opening, patterns, strings, tables,
+    templates, texts,
+};
 use crate::budget::Budget;
 use crate::error::{Result, SqlError};
 use crate::heaps;
@@ -230,6 +233,9 @@ impl Engine {
         texts::register(&connection, self.limits.value)?;
         patterns::register(&connection)?;
         formats::register(&connection, self.limits.value)?;
+        templates::register(&connection, self.limits.value)?;
+        strings::register(&connection, self.limits.value)?;
+        math::register(&connection)?;
         let (database, on) = (self.database.clone(), self.files);
         let group_commit = move || files::group_commit(database.as_deref());
         let page_pool = move || files::page_pool(on);

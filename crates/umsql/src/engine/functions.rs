@@ -31,6 +31,7 @@ pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     session(connection)?;
     super::assign::register(connection)?;
     super::casts::register(connection)?;
+    super::division::register(connection)?;
     super::times::register(connection)?;
     catalog(connection)
 }

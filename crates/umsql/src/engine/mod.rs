@@ -19,6 +19,7 @@ mod functions;
 mod json;
 mod lazy_writer;
 mod limits;
+mod math;
 mod opening;
 mod patterns;
 mod probe;
@@ -27,12 +28,15 @@ mod sameness;
 mod scalar;
 mod search;
 mod steps;
+mod strings;
 mod tables;
+mod templates;
 mod texts;
 mod times;
 mod values;
 
 mod connections;
+mod division;
 
 pub(crate) use assign::{AS_TRUTH, TO_EVEN, assigned, null_refused};
 pub(crate) use connections::{Engine, Lease};

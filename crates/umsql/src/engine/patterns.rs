@@ -1,11 +1,12 @@
 //! The functions of patterns, `like`, `glob` and `regexp`, which SQLite has, too (the last one only
-//! by name): replaced, because SQLite's take time that no limit of a value's length bounds.
+//! by name): replaced, because SQLite's take time that no limit of a value's length bounds, and
+//! because PostgreSQL's LIKE distinguishes upper and lower case, and has an escape character, the
+//! backslash, if none is given. ILIKE is `match`, the function of another operator of SQLite.
 //!
 //! Each lets others run, and looks for a cancellation, every millisecond; a regular expression that
-//! may take longer is matched outside the scheduler, and a very large one is refused. LIKE and GLOB
-//! match what SQLite's own match; the tests compare them. SQLite uses an index for `GLOB 'a*'`, and
-//! for LIKE on a column with COLLATE NOCASE, only with its own functions, so here it reads the
-//! table.
+//! may take longer is matched outside the scheduler, and a very large one is refused. GLOB matches
+//! what SQLite's own matches; the tests compare them. SQLite uses an index for `GLOB 'a*'`, and for
+//! LIKE on a column with COLLATE NOCASE, only with its own functions, so here it reads the table.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -15,8 +16,8 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result};
 
 use super::scalar::deterministic;
-use super::steps::{Steps, failed, look, outside};
-use super::values::{Lossy, bytes, chars};
+use super::steps::{Steps, failed, look, outside, room};
+use super::values::{Answer, Counted, Lossy, bytes, chars};
 
 /// The longest pattern of LIKE and GLOB, in bytes.
 pub(super) const PATTERN_MAX: usize = 1000;
@@ -33,9 +34,11 @@ const REGEX_MAX: usize = 256 << 10;
 /// Registers all functions with `connection`.
 pub(super) fn register(connection: &Connection) -> Result<()> {
     for arguments in [2, 3] {
-        deterministic(connection, "like", arguments, like)?;
+        deterministic(connection, "like", arguments, |context| like(context, false))?;
+        deterministic(connection, "match", arguments, |context| like(context, true))?;
     }
     deterministic(connection, "glob", 2, glob)?;
+    deterministic(connection, "pg_similar", 1, similar)?;
     let last: RefCell<Option<(String, regex_lite::Regex)>> = RefCell::default();
     deterministic(connection, "regexp", 2, move |context| regexp(context, &last))
 }
@@ -54,42 +57,70 @@ enum Item {
     Any,
     /// Any character.
     One,
-    /// This byte; LIKE does not distinguish the cases of ASCII letters.
+    /// This byte.
     Byte(u8),
+    /// An escape character at the pattern's end.
+    Unfinished,
     /// A character in one of these ranges, or in none of them if the first is false.
     Set(bool, Vec<(char, char)>),
 }
 
-/// `like(pattern, text)` and `like(pattern, text, escape)`.
-fn like(context: &Context<'_>) -> Result<Value> {
+/// `like(pattern, text)` and `like(pattern, text, escape)`; `folds` if upper and lower case are the
+/// same.
+fn like(context: &Context<'_>, folds: bool) -> Result<Value> {
     let Some(pattern) = checked_pattern(context.get_raw(0))? else { return Ok(Value::Null) };
-    let mut escape = None;
+    let mut escape = Cow::Borrowed(&b"\\"[..]);
     if context.len() > 2 {
         let Some(given) = bytes(context.get_raw(2))? else { return Ok(Value::Null) };
-        if chars(&given) != 1 {
-            return Err(failed("ESCAPE expression must be a single character"));
+        if chars(&given) > 1 {
+            return Err(failed("invalid escape string"));
         }
-        escape = Some(given);
+        escape = given;
     }
     let Some(text) = bytes(context.get_raw(1))? else { return Ok(Value::Null) };
+    let is_ascii = pattern.is_ascii() && text.is_ascii();
+    if folds && !is_ascii {
+        let lower = |bytes: &[u8]| {
+            let lossy = Lossy::new(bytes)?;
+            let room = room(2 * lossy.text.len())?;
+            Ok::<_, Error>((lossy.text.to_lowercase(), room))
+        };
+        let ((pattern, _), (text, _room)) = (lower(&pattern)?, lower(&text)?);
+        return matches_like(pattern.as_bytes(), text.as_bytes(), &escape, |byte| byte);
+    }
+    if folds {
+        return matches_like(&pattern, &text, &escape, |byte| byte.to_ascii_lowercase());
+    }
+    matches_like(&pattern, &text, &escape, |byte| byte)
+}
+
+/// Matches a text with a pattern of LIKE. An escape character that is empty is none.
+fn matches_like(
+    pattern: &[u8],
+    text: &[u8],
+    escape: &[u8],
+    fold: impl Fn(u8) -> u8,
+) -> Result<Value> {
     let mut items = Vec::with_capacity(pattern.len());
-    let mut rest: &[u8] = &pattern;
+    let mut rest = pattern;
     while let [first, after @ ..] = rest {
-        if let Some(escaped) = escape.as_ref().and_then(|escape| rest.strip_prefix(&**escape)) {
-            // An escape at the end matches nothing.
-            let [byte, after @ ..] = escaped else { return Ok(Value::Integer(0)) };
-            items.push(Item::Byte(byte.to_ascii_lowercase()));
+        if let Some(escaped) = rest.strip_prefix(escape).filter(|_| !escape.is_empty()) {
+            let [byte, after @ ..] = escaped else {
+                items.push(Item::Unfinished);
+                break;
+            };
+            items.push(Item::Byte(fold(*byte)));
             rest = after;
             continue;
         }
         items.push(match first {
             b'%' => Item::Any,
             b'_' => Item::One,
-            byte => Item::Byte(byte.to_ascii_lowercase()),
+            byte => Item::Byte(fold(*byte)),
         });
         rest = after;
     }
-    Ok(Value::Integer(matches(&items, &text, |byte| byte.to_ascii_lowercase())?.into()))
+    Ok(Value::Integer(matches(&items, text, fold)?.into()))
 }
 
 /// `glob(pattern, text)`.
@@ -164,6 +195,9 @@ fn matches(items: &[Item], text: &[u8], fold: impl Fn(u8) -> u8) -> Result<bool>
             Some(Item::Byte(byte)) => {
                 text.get(at).filter(|found| fold(**found) == *byte).map(|_| 1)
             }
+            Some(Item::Unfinished) if at < text.len() => {
+                return Err(failed("LIKE pattern must not end with escape character"));
+            }
             Some(Item::One) => (at < text.len()).then(|| width(&text[at..])),
             Some(Item::Set(inside, ranges)) => {
                 steps.steps(ranges.len() as u32)?;
@@ -172,7 +206,7 @@ fn matches(items: &[Item], text: &[u8], fold: impl Fn(u8) -> u8) -> Result<bool>
                     (listed == *inside).then_some(width)
                 })
             }
-            None => None,
+            Some(Item::Unfinished) | None => None,
         };
         match (found, &mut last) {
             (Some(width), _) => {
@@ -199,9 +233,7 @@ fn char_at(text: &[u8]) -> Option<(char, usize)> {
     Some((char.unwrap_or(char::REPLACEMENT_CHARACTER), width))
 }
 
-/// `regexp(pattern, text)`, which SQLite calls for `text REGEXP pattern`. Its time is proportional
-/// to the product of the compiled pattern's size and of the text's length, and nothing interrupts
-/// it. So a large product is computed outside the scheduler, and a very large one is refused.
+/// `regexp(pattern, text)`, which SQLite calls for `text REGEXP pattern`.
 fn regexp(
     context: &Context<'_>,
     last: &RefCell<Option<(String, regex_lite::Regex)>>,
@@ -210,12 +242,42 @@ fn regexp(
     else {
         return Ok(Value::Null);
     };
+    let found = with_regex(&pattern, &text, last, |regex, text| regex.is_match(text))?;
+    Ok(Value::Integer(found.into()))
+}
+
+/// `substring(text from pattern)`: what the pattern's first group matches, or else all of it.
+pub(super) fn first_match(context: &Context<'_>) -> Result<Answer> {
+    let (Some(text), Some(pattern)) = (bytes(context.get_raw(0))?, bytes(context.get_raw(1))?)
+    else {
+        return Ok(Answer::Null);
+    };
+    let found = with_regex(&pattern, &text, &RefCell::default(), |regex, text| {
+        let found = regex.captures(text)?;
+        let part = if found.len() > 1 { found.get(1) } else { found.get(0) };
+        part.map(|part| part.as_str().as_bytes().to_vec())
+    })?;
+    Ok(match found {
+        Some(bytes) => Answer::Text(Counted::copy(&bytes)?),
+        None => Answer::Null,
+    })
+}
+
+/// Calls `f` with the compiled pattern and the text. Its time is proportional to the product of the
+/// compiled pattern's size and of the text's length, and nothing interrupts it. So a large product
+/// is computed outside the scheduler, and a very large one is refused.
+fn with_regex<R: Send>(
+    pattern: &[u8],
+    text: &[u8],
+    last: &RefCell<Option<(String, regex_lite::Regex)>>,
+    f: impl FnOnce(&regex_lite::Regex, &str) -> R + Send,
+) -> Result<R> {
     // The pattern is parsed at once, and takes many times its length in memory.
     let too_complex = || failed("the regular expression is too complex for a text of this length");
     if pattern.len() > REGEX_TEXT_MAX || pattern.len().saturating_mul(text.len()) > PRODUCT_MAX {
         return Err(too_complex());
     }
-    let pattern = String::from_utf8_lossy(&pattern);
+    let pattern = String::from_utf8_lossy(pattern);
     let known = last.borrow().as_ref().filter(|(known, _)| *known == pattern).map(|l| l.1.clone());
     let regex = match known {
         Some(regex) => regex,
@@ -231,13 +293,44 @@ fn regexp(
     if product > PRODUCT_MAX {
         return Err(too_complex());
     }
-    let matches = || Ok::<_, Error>(regex.is_match(&Lossy::new(&text)?.text));
-    let found = match product <= AT_ONCE {
-        true => matches()?,
-        false => outside("PREEMPTIVE_REGEXP", matches)?,
+    let call = || Ok::<_, Error>(f(&regex, &Lossy::new(text)?.text));
+    let result = match product <= AT_ONCE {
+        true => call()?,
+        false => outside("PREEMPTIVE_REGEXP", call)?,
     };
     look()?;
-    Ok(Value::Integer(found.into()))
+    Ok(result)
+}
+
+/// `pg_similar(pattern)`: the regular expression for a pattern of SIMILAR TO.
+fn similar(context: &Context<'_>) -> Result<Value> {
+    let Some(pattern) = bytes(context.get_raw(0))? else { return Ok(Value::Null) };
+    if pattern.len() > REGEX_TEXT_MAX {
+        return Err(failed("the regular expression is too complex for a text of this length"));
+    }
+    let mut out = String::from("^(?:");
+    let lossy = Lossy::new(&pattern)?;
+    let (mut chars, mut is_set) = (lossy.text.chars(), false);
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => {
+                let escaped = chars.next().unwrap_or('\\');
+                if !escaped.is_alphanumeric() {
+                    out.push('\\');
+                }
+                out.push(escaped);
+            }
+            '%' if !is_set => out.push_str("(?s:.*)"),
+            '_' if !is_set => out.push_str("(?s:.)"),
+            '.' | '^' | '$' if !is_set => out.extend(['\\', char]),
+            char => {
+                is_set = (is_set || char == '[') && char != ']';
+                out.push(char);
+            }
+        }
+    }
+    out.push_str(")$");
+    Ok(Value::Text(out))
 }
 
 /// Returns an upper estimate of how many states a pattern has: its length, times each number of a
@@ -256,42 +349,44 @@ mod tests {
     use crate::engine::sameness::{TEXTS, agree, both, code_when_cancelled, looks_in};
 
     #[test]
-    fn like_and_glob_match_as_sqlites_do() {
-        let likes = [
-            "%",
-            "_",
-            "a%",
-            "%a",
-            "%b%",
-            "A_C%",
-            "%_",
-            "_%_",
-            "%%c",
-            "\\%",
-            "a\\%b\\_c",
-            "%\\",
-            "ä%",
-            "Ä%",
-            "%ü",
-            "__ü",
-            "%abcabd",
-        ];
+    fn glob_matches_as_sqlites_does() {
         let globs = [
             "*", "?", "a*", "*b*", "[a-c]*", "[^a]*", "[]]*", "[a", "*[ü]", "a?c*", "[a-]",
             "[^]a]*", "*]b", "[[]a-c]", "[-a]*", "[ä-ü]*", "*abd", "",
         ];
-        let mut calls = Vec::new();
-        for text in TEXTS {
-            for pattern in likes.iter().chain(&globs) {
-                calls.push(format!("{text} LIKE '{pattern}'"));
-                calls.push(format!("{text} LIKE '{pattern}' ESCAPE '\\'"));
-                calls.push(format!("{text} GLOB '{pattern}'"));
-            }
+        let calls = TEXTS.iter().flat_map(|text| globs.map(|glob| format!("{text} GLOB '{glob}'")));
+        agree(&calls.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn like_matches_as_postgresqls_does() {
+        let like = [
+            ("'abc' LIKE 'a%'", 1),
+            ("'abc' LIKE 'A%'", 0),
+            ("'abc' LIKE 'a_c'", 1),
+            ("'abc' LIKE '%b'", 0),
+            ("'abcabd' LIKE '%abd'", 1),
+            ("'' LIKE '%'", 1),
+            ("'' LIKE '_'", 0),
+            ("'äx' LIKE '_x'", 1),
+            ("'a%c' LIKE 'a\\%c'", 1),
+            ("'abc' LIKE 'a\\%c'", 0),
+            ("'a%c' LIKE 'ax%c' ESCAPE 'x'", 1),
+            ("'a\\bc' LIKE 'a\\%' ESCAPE ''", 1),
+            ("12 LIKE '1%'", 1),
+            ("'abc' LIKE 'abc\\'", 0),
+            ("match('A%', 'abc')", 1),
+            ("match('Ä_c%', 'äbc')", 1),
+            ("match('äx%C', 'ä%c', 'x')", 1),
+        ];
+        let calls: Vec<_> = like.iter().map(|(call, _)| (*call).to_owned()).collect();
+        for ((call, expected), (_, ours)) in like.iter().zip(both(&calls)) {
+            assert_eq!(ours, Some(Value::Integer(*expected)), "{call}");
         }
-        calls.push("'a' LIKE 'a' ESCAPE 'xx'".into());
-        agree(&calls);
         let long = format!("'a' LIKE '{}'", "%".repeat(PATTERN_MAX + 1));
-        assert_eq!(both(&[long])[0].1, None);
+        for wrong in [&long, "'ab' LIKE 'a\\'", "'a' LIKE 'a' ESCAPE 'xx'"] {
+            assert_eq!(both(&[wrong.to_owned()])[0].1, None, "{wrong}");
+        }
     }
 
     #[test]

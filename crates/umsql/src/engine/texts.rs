@@ -15,6 +15,7 @@ use rusqlite::functions::Context;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result, ffi};
 
+use super::patterns;
 use super::scalar::{deterministic, scalar};
 use super::search::Search;
 use super::steps::{Steps, failed, look, room};
@@ -36,7 +37,10 @@ pub(super) fn register(connection: &Connection, max: usize) -> Result<()> {
     deterministic(connection, "upper", 1, |context| cased(context, <[u8]>::make_ascii_uppercase))?;
     deterministic(connection, "lower", 1, |context| cased(context, <[u8]>::make_ascii_lowercase))?;
     for (name, arguments) in [("substr", 2), ("substr", 3), ("substring", 2), ("substring", 3)] {
-        deterministic(connection, name, arguments, substr)?;
+        deterministic(connection, name, arguments, |context| substr(context, Ok))?;
+    }
+    for arguments in [2, 3] {
+        deterministic(connection, "pg_substr", arguments, pg_substr)?;
     }
     deterministic(connection, "hex", 1, move |context| hex(context, max))?;
     for arguments in [1, 2] {
@@ -203,7 +207,10 @@ fn cased(context: &Context<'_>, change: fn(&mut [u8])) -> Result<Answer> {
 
 /// `substr(text, from)` and `substr(text, from, count)`. The first character has the number 1, the
 /// last one -1. A negative `count` takes characters before `from`.
-fn substr(context: &Context<'_>) -> Result<Answer> {
+fn substr(
+    context: &Context<'_>,
+    change: impl FnOnce((i64, i64)) -> Result<(i64, i64)>,
+) -> Result<Answer> {
     let value = context.get_raw(0);
     let Some(all) = bytes(value)? else { return Ok(Answer::Null) };
     let null = |index| matches!(context.get_raw(index), ValueRef::Null);
@@ -212,6 +219,7 @@ fn substr(context: &Context<'_>) -> Result<Answer> {
     }
     let from = whole(context.get_raw(1))?;
     let count = if context.len() > 2 { whole(context.get_raw(2))? } else { i64::MAX };
+    let (from, count) = change((from, count))?;
     if let ValueRef::Blob(blob) = value {
         if blob.is_empty() {
             return Ok(Answer::Null);
@@ -224,6 +232,32 @@ fn substr(context: &Context<'_>) -> Result<Answer> {
     let (from, count) = part(from, count, || characters(&all))?;
     let rest = &all[width_of(&all, from)?..];
     Ok(Answer::Text(Counted::copy(&rest[..width_of(rest, count)?])?))
+}
+
+/// `substr` as PostgreSQL has it: the characters before the first one have numbers, too, and no
+/// number counts from the end. A text in place of the number is a regular expression.
+fn pg_substr(context: &Context<'_>) -> Result<Answer> {
+    if context.len() == 2
+        && let ValueRef::Text(_) = context.get_raw(1)
+    {
+        return patterns::first_match(context);
+    }
+    for index in 1..context.len() {
+        if let ValueRef::Text(text) = context.get_raw(index) {
+            let text = String::from_utf8_lossy(&text[..text.len().min(40)]);
+            if text.trim().parse::<i64>().is_err() {
+                let wrong = format!("invalid input syntax for type integer: \"{text}\"");
+                return Err(failed(&wrong));
+            }
+        }
+    }
+    substr(context, |(from, count)| {
+        if count < 0 {
+            return Err(failed("negative substring length not allowed"));
+        }
+        let end = from.saturating_add(count);
+        Ok((from.max(1), end.saturating_sub(from.max(1)).max(0)))
+    })
 }
 
 /// Returns how many characters, of as many as `all` returns, come before the part, and how many it

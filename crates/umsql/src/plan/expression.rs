@@ -26,6 +26,23 @@ impl Typed {
         Typed { oid: types::NUMERIC, scale }
     }
 
+    /// Returns the type of `one sign operand`.
+    fn of_operation(one: Typed, sign: &str, operand: Typed) -> Option<Typed> {
+        let widest = one.widest(operand)?;
+        if widest.oid == types::FLOAT4 && one.oid != operand.oid {
+            return Some(Typed::new(types::FLOAT8));
+        }
+        if widest.oid != types::NUMERIC {
+            return Some(widest);
+        }
+        let scales = one.scale.zip(operand.scale);
+        Some(Typed::numeric(match sign {
+            "*" => scales.and_then(|(one, other)| one.checked_add(other)),
+            "/" => None,
+            _ => scales.map(|(one, other)| one.max(other)),
+        }))
+    }
+
     /// Returns the type that arithmetic, or a choice, gives to this and another type.
     fn widest(self, other: Typed) -> Option<Typed> {
         let rank = |oid: u32| match oid {
@@ -88,9 +105,11 @@ impl Within<'_> {
                     }
                     start = index + 1;
                 }
-                _ if ["and", "or", "not", "is", "in", "like", "between", "exists", "regexp"]
-                    .iter()
-                    .any(|word| token.is(word)) =>
+                _ if [
+                    "and", "or", "not", "is", "in", "like", "between", "match", "exists", "regexp",
+                ]
+                .iter()
+                .any(|word| token.is(word)) =>
                 {
                     return Some(Typed::new(types::BOOL));
                 }
@@ -104,16 +123,7 @@ impl Within<'_> {
     fn join(self, sum: Option<Typed>, sign: Option<&str>, tokens: &[Token<'_>]) -> Option<Typed> {
         let operand = self.operand(tokens)?;
         let (Some(sum), Some(sign)) = (sum, sign) else { return Some(operand) };
-        let widest = sum.widest(operand)?;
-        if widest.oid != types::NUMERIC {
-            return Some(widest);
-        }
-        let scales = sum.scale.zip(operand.scale);
-        Some(Typed::numeric(match sign {
-            "*" => scales.and_then(|(one, other)| one.checked_add(other)),
-            "/" => None,
-            _ => scales.map(|(one, other)| one.max(other)),
-        }))
+        Typed::of_operation(sum, sign, operand)
     }
 
     /// Returns the type of one operand: a literal, a column, a parameter, a cast, or a call.
@@ -169,6 +179,14 @@ impl Within<'_> {
         let first = || self.expression(arguments.first()?);
         let second = || arguments.get(1)?.first()?.text.parse().ok();
         Some(match function {
+            "greatest" | "least" => self.choice(arguments)?,
+            "gcd" | "lcm" => first()?.widest(self.expression(arguments.get(1)?)?)?,
+            "div" => match first()?.oid {
+                types::FLOAT4 | types::FLOAT8 => return None,
+                _ => Typed::numeric(Some(0)),
+            },
+            // Of a whole number, PostgreSQL computes the function of doubles.
+            "sqrt" | "ln" | "exp" | "power" | "pow" | "log" | "log10" => Typed::new(types::FLOAT8),
             "max" | "min" | "abs" | "nullif" | "lag" | "lead" | "first_value" | "last_value"
             | "nth_value" => first()?,
             "coalesce" | "ifnull" => self.choice(arguments)?,
@@ -193,13 +211,22 @@ impl Within<'_> {
                 "epoch" => Some(6),
                 _ => Some(0),
             }),
+            "pg_div" | "pg_mod" => {
+                let sign = if function == "pg_div" { "/" } else { "%" };
+                Typed::of_operation(first()?, sign, self.expression(arguments.get(1)?)?)?
+            }
             "date_part" => Typed::new(types::FLOAT8),
             "date_trunc" => Typed::new(match self.expression(arguments.get(1)?)?.oid {
                 types::DATE => types::TIMESTAMPTZ,
                 other => other,
             }),
             "numeric" => match arguments.len() {
-                1 => Typed::numeric(None),
+                1 => match arguments[0] {
+                    // The digits of a literal in quotes.
+                    [text] if text.kind == TokenKind::Text => literal(text.value().trim())
+                        .map_or(Typed::numeric(None), |typed| Typed::numeric(typed.scale)),
+                    _ => Typed::numeric(None),
+                },
                 2 => Typed::numeric(Some(0)),
                 _ => Typed::numeric(arguments.get(2)?.first()?.text.parse().ok()),
             },
@@ -263,13 +290,16 @@ fn branches<'t, 'a>(inner: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
 fn call(function: &str) -> Option<u32> {
     Some(match function {
         "count" | "row_number" | "rank" | "dense_rank" | "random" | "changes" => types::INT8,
-        "length" | "ntile" | "instr" | "unicode" | "preemptive_sleep" => types::INT4,
-        "total" | "julianday" | "sqrt" | "ln" | "exp" | "power" => types::FLOAT8,
-        "lower" | "upper" | "substr" | "substring" | "trim" | "replace" | "hex" | "quote"
-        | "typeof" | "group_concat" | "string_agg" | "printf" | "format" | "version"
-        | "current_database" | "current_user" | "current_schema" | "strftime" | "time" => {
-            types::TEXT
-        }
+        "length" | "ntile" | "instr" | "unicode" | "preemptive_sleep" | "ascii" | "char_length"
+        | "character_length" | "bit_length" | "octet_length" | "strpos" => types::INT4,
+        "total" | "julianday" | "cbrt" | "sin" | "cos" | "tan" | "asin" | "acos" | "atan"
+        | "atan2" | "sinh" | "cosh" | "tanh" | "degrees" | "radians" | "pi" => types::FLOAT8,
+        "left" | "right" | "lpad" | "rpad" | "repeat" | "split_part" | "translate" | "initcap"
+        | "reverse" | "chr" | "to_hex" | "quote_literal" | "quote_ident" | "btrim" | "ltrim"
+        | "rtrim" | "lower" | "upper" | "substr" | "pg_substr" | "pg_text" | "substring"
+        | "trim" | "replace" | "hex" | "quote" | "typeof" | "group_concat" | "string_agg"
+        | "printf" | "format" | "pg_format" | "version" | "current_database" | "current_user"
+        | "current_schema" | "strftime" | "time" => types::TEXT,
         "date" => types::DATE,
         "datetime" => types::TIMESTAMP,
         "now" | "clock_timestamp" | "statement_timestamp" | "transaction_timestamp" => {
@@ -284,7 +314,7 @@ fn call(function: &str) -> Option<u32> {
         "pg_date" => types::DATE,
         "pg_timestamp" => types::TIMESTAMP,
         "pg_timestamptz" => types::TIMESTAMPTZ,
-        "pg_bool" | "pg_is_in_recovery" | "pg_table_is_visible" => types::BOOL,
+        "starts_with" | "pg_bool" | "pg_is_in_recovery" | "pg_table_is_visible" => types::BOOL,
         "pg_sleep" | "pg_advisory_unlock_all" => types::VOID,
         _ => return None,
     })

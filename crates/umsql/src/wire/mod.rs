@@ -5,6 +5,7 @@
 //! It does not read from sockets, and has no sessions.
 
 pub(crate) mod datetime;
+pub(crate) mod floats;
 pub(crate) mod decimal;
 mod hex;
 pub(crate) mod message;

@@ -9,7 +9,7 @@
 use rusqlite::types::{Value, ValueRef};
 
 use super::hex::{bytea, hex, uuid, uuid_text};
-use super::{datetime, message::utf8, numeric};
+use super::{datetime, floats, message::utf8, numeric};
 use crate::error::{Result, SqlError};
 
 pub(crate) const BOOL: u32 = 16;
@@ -105,6 +105,7 @@ pub(crate) fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
             // What is beyond the digits that are sure is filled with zeros.
             let whole = real.abs().log10().floor().max(0.0) as usize + 1;
             let sure = scale.min(DIGITS.saturating_sub(whole));
+            let real = floats::rounded(real, sure as i64);
             let point = if sure == 0 && scale > 0 { "." } else { "" };
             let zeros = scale - sure;
             let text = format!("{real:.sure$}{point}{:0<zeros$}", "");
@@ -250,14 +251,15 @@ fn encode_text(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Resul
             out.extend(b"\\x");
             bytes.iter().for_each(|byte| out.extend(hex(*byte)));
         }
+        FLOAT4 | NUMERIC => match value {
+            ValueRef::Real(real) if oid == FLOAT4 => {
+                out.extend(floats::single(real as f32).bytes());
+            }
+            ValueRef::Real(real) => out.extend(floats::numeric(real).bytes()),
+            other => plain(out, other),
+        },
         VOID => (),
         BPCHAR => padded(out, value, column.modifier),
-        FLOAT4 => match value {
-            ValueRef::Real(real) if real.is_finite() => {
-                plain(out, ValueRef::Text(shortest(real as f32).as_bytes()));
-            }
-            _ => plain(out, value),
-        },
         _ => plain(out, value),
     }
     Ok(())
@@ -272,7 +274,13 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Res
         INT8 => out.extend(integer(value, oid)?.to_be_bytes()),
         FLOAT4 => out.extend((float(value, oid)? as f32).to_be_bytes()),
         FLOAT8 => out.extend(float(value, oid)?.to_be_bytes()),
-        NUMERIC => numeric::encode(out, &to_text(value)).ok_or_else(|| misfit(value, oid))?,
+        NUMERIC => {
+            let text = match value {
+                ValueRef::Real(real) => floats::numeric(real),
+                other => to_text(other),
+            };
+            numeric::encode(out, &text).ok_or_else(|| misfit(value, oid))?;
+        }
         DATE => {
             let micros = datetime::parse(&to_text(value)).ok_or_else(|| misfit(value, oid))?;
             out.extend((micros.div_euclid(datetime::DAY) as i32).to_be_bytes());
@@ -303,18 +311,6 @@ fn padded(out: &mut Vec<u8>, value: ValueRef<'_>, modifier: i32) {
     out.extend(std::iter::repeat_n(b' ', length.saturating_sub(chars)));
 }
 
-/// Returns the shortest text that is this number of 32 bits.
-fn shortest(real: f32) -> String {
-    let text = format!("{real:e}");
-    match text.split_once('e').map(|(digits, power)| (digits, power.parse::<i32>())) {
-        Some((digits, Ok(power))) if !(-4..6).contains(&power) => {
-            let sign = if power < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", power.abs())
-        }
-        _ => real.to_string(),
-    }
-}
-
 /// Writes the value in the text form that does not depend on a type.
 fn plain(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
@@ -328,12 +324,7 @@ pub(crate) fn to_text(value: ValueRef<'_>) -> String {
     match value {
         ValueRef::Null => String::new(),
         ValueRef::Integer(int) => int.to_string(),
-        ValueRef::Real(real) if real.is_infinite() && real > 0.0 => "Infinity".into(),
-        ValueRef::Real(real) if real.is_infinite() => "-Infinity".into(),
-        ValueRef::Real(real) if real != 0.0 && !(1e-5..1e15).contains(&real.abs()) => {
-            format!("{real:e}")
-        }
-        ValueRef::Real(real) => real.to_string(),
+        ValueRef::Real(real) => floats::double(real),
         ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
         ValueRef::Blob(blob) => {
             let digits = blob.iter().flat_map(|byte| hex(*byte)).map(char::from);

@@ -1,11 +1,11 @@
 //! A server on a node of its own, for one test.
 #![allow(dead_code, missing_docs)]
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::{Client, SimpleQueryMessage};
 use ums::Node;
@@ -33,6 +33,24 @@ pub fn rows(client: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
 /// Returns the first value of the first row, as text.
 pub fn one(client: &mut Client, sql: &str) -> String {
     rows(client, sql).remove(0).remove(0).unwrap_or_else(|| "NULL".into())
+}
+
+/// Limits of a statement's time, in milliseconds, to be tried in turn: on a busy computer the first
+/// is over before the statement has returned a row.
+pub const SLOW_LIMITS: [u64; 3] = [1500, 6000, 24_000];
+
+/// Waits until a statement with this limit has returned rows, which the client does not read.
+/// Returns false if its time is over before.
+pub fn has_sent_rows(client: &TcpStream, limit_ms: u64) -> bool {
+    let end = Instant::now() + Duration::from_millis(limit_ms + 500);
+    // The answer without rows is shorter.
+    while client.peek(&mut [0; 1000]).unwrap() < 1000 {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 pub struct TestServer {

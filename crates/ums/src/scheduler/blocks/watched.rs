@@ -76,7 +76,6 @@ impl Scheduler {
     ) -> std::io::Result<bool> {
         let cpu = self.options.pin.filter(|_| self.options.detect_blocking);
         let Some(cpu) = cpu else { return Ok(false) };
-        watch::prepare();
         let place = Place::open(cpu, watch::mechanism()?, owner)?;
         let _ = self.detection.place.set(place);
         Ok(true)

@@ -1,0 +1,172 @@
+//! Forms of PostgreSQL that this server does not have. They are refused by name, because SQLite
+//! would refuse them as an error of syntax, which they are not.
+
+use super::tokens::Token;
+use crate::error::{Result, SqlError};
+
+/// Tokens that follow each other, and what they begin.
+const FORMS: [(&[&str], &str); 21] = [
+    (&["array", "["], "an array"),
+    (&["unnest", "("], "unnest()"),
+    (&["distinct", "on", "("], "DISTINCT ON"),
+    (&["grouping", "sets"], "GROUPING SETS"),
+    (&["group", "by", "(", ")"], "an empty grouping set"),
+    (&["within", "group"], "an ordered-set aggregate (WITHIN GROUP)"),
+    (&["with", "ordinality"], "WITH ORDINALITY"),
+    (&["with", "ties"], "FETCH .. WITH TIES"),
+    (&["where", "current", "of"], "WHERE CURRENT OF"),
+    (&["intersect", "all"], "INTERSECT ALL"),
+    (&["except", "all"], "EXCEPT ALL"),
+    (&["between", "symmetric"], "BETWEEN SYMMETRIC"),
+    (&["on", "conflict", "on", "constraint"], "ON CONFLICT ON CONSTRAINT"),
+    (&[",", "lateral"], "LATERAL"),
+    (&["join", "lateral"], "LATERAL"),
+    (&["overriding"], "OVERRIDING"),
+    (&["nextval", "("], "a sequence"),
+    (&["overlaps"], "OVERLAPS"),
+    (&["as", "identity"], "an identity column"),
+    (&["range", "between", "'"], "RANGE with an offset that is no number"),
+    (&["explain", "("], "EXPLAIN with options"),
+];
+
+/// Words with which a statement begins, and what it is.
+const STATEMENTS: [(&[&str], &str); 8] = [
+    (&["merge", "into"], "MERGE"),
+    (&["create", "sequence"], "a sequence"),
+    (&["drop", "sequence"], "a sequence"),
+    (&["alter", "sequence"], "a sequence"),
+    (&["create", "table", "*", "as", "execute"], "CREATE TABLE AS EXECUTE"),
+    (&["create", "index", "on"], "an index without a name"),
+    (&["explain", "execute"], "EXPLAIN EXECUTE"),
+    (&["delete", "from", "*", "using"], "DELETE .. USING"),
+];
+
+/// Refuses a statement that contains one of these forms.
+///
+/// # Errors
+/// A sentence that names the form.
+pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
+    // For each parenthesis that is open, whether a UNION or EXCEPT is in it.
+    let mut combined = vec![false];
+    for at in 0..tokens.len() {
+        let token = &tokens[at];
+        if token.sign("(") {
+            combined.push(false);
+        } else if token.sign(")") && combined.len() > 1 {
+            combined.pop();
+        } else if token.is("union") || token.is("except") {
+            combined.last_mut().into_iter().for_each(|is| *is = true);
+        } else if token.is("intersect") && combined.last() == Some(&true) {
+            // SQLite combines from left to right; in PostgreSQL, INTERSECT comes first.
+            return Err(unsupported(
+                "INTERSECT after UNION or EXCEPT, without parentheses,",
+                token,
+            ));
+        }
+        // The list of ANY and ALL is not an array for SQLite (`spellings`).
+        let is_list = ["any", "some", "all"].iter().any(|w| at > 1 && tokens[at - 2].is(w));
+        let found = FORMS.iter().find(|(words, _)| begins(&tokens[at..], words));
+        let found = found.filter(|(words, _)| !is_list || words[0] != "array");
+        if let Some((_, what)) = found {
+            return Err(unsupported(what, &tokens[at]));
+        }
+        if changes_in_with(&tokens[at..]) {
+            return Err(unsupported("a WITH query that changes rows", &tokens[at + 2]));
+        }
+    }
+    let statement = STATEMENTS.iter().find(|(words, _)| begins(tokens, words));
+    statement.map_or(Ok(()), |(_, what)| Err(unsupported(what, &tokens[0])))
+}
+
+/// Refuses FOR UPDATE at the end of a query whose rows are not those of a table.
+///
+/// # Errors
+/// A sentence that names the reason.
+pub(super) fn refuse_lock(tokens: &[Token<'_>]) -> Result<()> {
+    const CLAUSES: [&str; 6] = ["distinct", "group", "having", "union", "intersect", "except"];
+    const AGGREGATES: [&str; 6] = ["count", "sum", "avg", "min", "max", "string_agg"];
+    let mut depth = 0usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match token.text {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            _ if depth > 0 => (),
+            _ => {
+                let is_call = tokens.get(at + 1).is_some_and(|next| next.sign("("));
+                let why = if CLAUSES.iter().any(|word| token.is(word)) {
+                    token.text.to_ascii_uppercase()
+                } else if is_call && AGGREGATES.iter().any(|word| token.is(word)) {
+                    "aggregate functions".to_owned()
+                } else {
+                    continue;
+                };
+                let message = format!("FOR UPDATE is not allowed with {why}");
+                return Err(SqlError::unsupported(message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether these tokens begin with these words; a star is any token, and an apostrophe any
+/// literal in quotes.
+fn begins(tokens: &[Token<'_>], words: &[&str]) -> bool {
+    let is_one = |(word, token): (&&str, &Token<'_>)| match *word {
+        "*" => true,
+        "'" => token.text.starts_with('\''),
+        word => token.is(word) || token.sign(word),
+    };
+    tokens.len() >= words.len() && words.iter().zip(tokens).all(is_one)
+}
+
+/// Returns whether a part of WITH begins here that changes rows.
+fn changes_in_with(tokens: &[Token<'_>]) -> bool {
+    let [r#as, open, verb, ..] = tokens else { return false };
+    let changes = ["insert", "update", "delete"].iter().any(|word| verb.is(word));
+    r#as.is("as") && open.sign("(") && changes
+}
+
+fn unsupported(what: &str, at: &Token<'_>) -> SqlError {
+    let error = SqlError::unsupported(format!("{what} is not supported"));
+    SqlError { offset: Some(at.at), ..error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tokens::tokens;
+    use super::*;
+
+    #[test]
+    fn forms_that_the_server_does_not_have_are_refused_by_name() {
+        let refused = [
+            "select array[1, 2]",
+            "select distinct on (a) a, b from t",
+            "select * from t, lateral (select 1) s",
+            "with gone as (delete from t returning a) select * from gone",
+            "merge into t using s on true when matched then do nothing",
+            "delete from t using s where true",
+            "delete from t where current of c",
+            "select 1 union select 2 intersect select 3",
+            "select sum(a) over (order by d range between '1 day' preceding and d) from t",
+        ];
+        for source in refused {
+            let error = refuse(&tokens(source).unwrap()).unwrap_err();
+            assert_eq!(error.code, "0A000", "{source}");
+        }
+        for source in ["select count(*) from t", "select distinct a from t"] {
+            assert_eq!(refuse_lock(&tokens(source).unwrap()).unwrap_err().code, "0A000");
+        }
+        assert!(refuse_lock(&tokens("select (select max(a) from s) from t").unwrap()).is_ok());
+        let fine = [
+            "select distinct a from t where a = any(array[1, 2])",
+            "select 'array[1]', \"lateral\" from t, s",
+            "with a as (select 1) delete from t",
+            "select 1 union (select 2 intersect select 3)",
+            "delete from t",
+            "",
+        ];
+        for source in fine {
+            assert!(refuse(&tokens(source).unwrap()).is_ok(), "{source}");
+        }
+    }
+}

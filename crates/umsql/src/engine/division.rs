@@ -1,0 +1,137 @@
+//! The functions of divisions: `pg_div(a, b)` for `a / b`, and `pg_mod(a, b)` for `a % b`. SQLite's
+//! operators return NULL for a divisor of zero; these fail, as PostgreSQL's do.
+//!
+//! Two whole numbers have a whole quotient. A number that is not whole is a numeric or a double;
+//! the remainder is computed of its shortest decimal digits, so that `7.5 % 0.1` is zero.
+
+use rusqlite::functions::Context;
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Result};
+
+use super::scalar::deterministic;
+use super::steps::failed;
+use crate::wire::types;
+
+/// Registers the functions with `connection`.
+pub(super) fn register(connection: &Connection) -> Result<()> {
+    deterministic(connection, "pg_div", 2, |context| {
+        operation(context, i64::checked_div, |one, other| one / other)
+    })?;
+    deterministic(connection, "pg_mod", 2, |context| {
+        operation(context, |one, other| one.checked_rem(other).or(Some(0)), remainder)
+    })
+}
+
+enum Operand {
+    Whole(i64),
+    Real(f64),
+}
+
+impl Operand {
+    fn real(&self) -> f64 {
+        match self {
+            Operand::Whole(int) => *int as f64,
+            Operand::Real(real) => *real,
+        }
+    }
+}
+
+fn operation(
+    context: &Context<'_>,
+    whole: impl Fn(i64, i64) -> Option<i64>,
+    real: impl Fn(f64, f64) -> f64,
+) -> Result<Value> {
+    let operands = (operand(context.get_raw(0))?, operand(context.get_raw(1))?);
+    let (Some(one), Some(other)) = operands else { return Ok(Value::Null) };
+    if other.real() == 0.0 {
+        return Err(failed("division by zero"));
+    }
+    if let (Operand::Whole(one), Operand::Whole(other)) = (&one, &other) {
+        let result = whole(*one, *other).ok_or_else(|| failed("bigint out of range"))?;
+        return Ok(Value::Integer(result));
+    }
+    let result = real(one.real(), other.real());
+    if result.is_infinite() && one.real().is_finite() {
+        return Err(failed("value out of range: overflow"));
+    }
+    Ok(Value::Real(result))
+}
+
+/// Reads an operand; `None` is NULL. A text is one that was written beside a number.
+fn operand(value: ValueRef<'_>) -> Result<Option<Operand>> {
+    Ok(Some(match value {
+        ValueRef::Null => return Ok(None),
+        ValueRef::Integer(int) => Operand::Whole(int),
+        ValueRef::Real(real) => Operand::Real(real),
+        ValueRef::Text(_) | ValueRef::Blob(_) => {
+            let text = types::to_text(value);
+            let text = text.trim();
+            let whole = text.parse().map(Operand::Whole);
+            whole.or_else(|_| text.parse().map(Operand::Real)).map_err(|_| {
+                let text: String = text.chars().take(40).collect();
+                failed(&format!("invalid input syntax for type numeric: \"{text}\""))
+            })?
+        }
+    }))
+}
+
+/// Returns the remainder, which has the sign of the dividend.
+fn remainder(one: f64, other: f64) -> f64 {
+    let digits = |real: f64| {
+        let text = format!("{real:e}");
+        let (digits, exponent) = text.split_once('e')?;
+        let fraction = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len() as i32);
+        let digits: i128 = digits.replace('.', "").parse().ok()?;
+        Some((digits, exponent.parse::<i32>().ok()? - fraction))
+    };
+    let exact = || {
+        let ((one, one_places), (other, other_places)) = (digits(one)?, digits(other)?);
+        let places = one_places.min(other_places);
+        let scaled = |digits: i128, own: i32| {
+            digits.checked_mul(10i128.checked_pow((own - places).unsigned_abs())?)
+        };
+        let rest = scaled(one, one_places)? % scaled(other, other_places)?;
+        format!("{rest}e{places}").parse().ok()
+    };
+    exact().unwrap_or(one % other)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    fn value(sql: &str) -> String {
+        let db = Connection::open_in_memory().unwrap();
+        super::register(&db).unwrap();
+        let result = db.query_row(&format!("select quote({sql})"), [], |row| row.get(0));
+        result.unwrap_or_else(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_divisor_of_zero_is_an_error_and_null_is_null() {
+        for sql in ["pg_div(1, 0)", "pg_mod(1, 0)", "pg_div(1.5, 0.0)", "pg_div(1, '0')"] {
+            assert_eq!(value(sql), "division by zero", "{sql}");
+        }
+        assert_eq!(value("pg_div(null, 0)"), "NULL");
+        assert_eq!(value("pg_div(-9223372036854775808, -1)"), "bigint out of range");
+        assert_eq!(value("pg_div(1e300, 1e-300)"), "value out of range: overflow");
+        assert_eq!(value("pg_div(1, 'x')"), "invalid input syntax for type numeric: \"x\"");
+    }
+
+    #[test]
+    fn quotients_are_whole_if_both_operands_are_and_remainders_are_exact() {
+        let cases = [
+            ("pg_div(-7, 2)", "-3"),
+            ("pg_div(7, 2.0)", "3.5"),
+            ("pg_mod(-7, 2)", "-1"),
+            ("pg_mod(-9223372036854775808, -1)", "0"),
+            ("pg_mod(7.5, 2)", "1.5"),
+            ("pg_mod(7.5, 0.1)", "0.0"),
+            ("pg_mod(-1.1, 0.25)", "-0.1"),
+            ("pg_mod(1e300, 7)", &format!("{:?}", 1e300 % 7.0)),
+        ];
+        for (sql, expected) in cases {
+            assert_eq!(value(sql), expected, "{sql}");
+        }
+    }
+}
