@@ -9,7 +9,8 @@
 //! column's type calls `ums_assign` (`plan/assignments.rs`), and COPY calls [`assigned`]. The
 //! arguments are the value, the number of the column's type, and what the declaration adds to the
 //! type (`types::modifier`). A fourth argument says how a number becomes a text: with how many
-//! digits behind its point, or as a truth value ([`AS_TRUTH`]).
+//! digits behind its point, or as a truth value ([`AS_TRUTH`]); or how it becomes a whole number
+//! ([`TO_EVEN`]).
 //!
 //! A text is read as PostgreSQL reads a literal in quotes. What is in the database:
 //!
@@ -36,6 +37,10 @@ use crate::wire::{decimal, types};
 
 /// The fourth argument of `ums_assign` for a truth value.
 pub(crate) const AS_TRUTH: i64 = -1;
+
+/// The fourth argument for a floating point number that becomes a whole one: a half is rounded to
+/// the even neighbour, where a numeric is rounded away from zero.
+pub(crate) const TO_EVEN: i64 = -2;
 
 /// Registers the functions with `connection`.
 pub(super) fn register(connection: &Connection) -> Result<()> {
@@ -86,6 +91,7 @@ fn stored(context: &Context<'_>, spelling: Option<i64>) -> Result<Stored> {
         (ValueRef::Integer(int), Some(AS_TRUTH)) => {
             Some(Value::Text(if int == 0 { "false" } else { "true" }.into()))
         }
+        (ValueRef::Real(real), Some(TO_EVEN)) => Some(Value::Real(real.round_ties_even())),
         (ValueRef::Integer(_) | ValueRef::Real(_), Some(scale)) if scale > 0 => {
             types::with_scale(value, scale as usize).map(Value::Text)
         }
@@ -376,6 +382,8 @@ mod tests {
             ("ums_assign(1, 25, -1, -1)", Ok(text("true"))),
             ("ums_assign(1.5, 1043, 8, 2)", Ok(text("1.50"))),
             ("ums_assign(1.5, 1043, 7, 2)", Err("22001")),
+            ("ums_assign(2.5, 23, -1)", Ok(Value::Integer(3))),
+            ("ums_assign(2.5, 23, -1, -2)", Ok(Value::Integer(2))),
             ("ums_assign(x'00', 17, -1)", Ok(Value::Blob(vec![0]))),
             ("ums_assign('{', 114, -1)", Err("22P02")),
             ("ums_not_null(7, 'id', 't')", Ok(Value::Integer(7))),

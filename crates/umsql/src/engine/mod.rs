@@ -40,6 +40,6 @@ mod values;
 mod connections;
 mod division;
 
-pub(crate) use assign::{AS_TRUTH, assigned, null_refused};
+pub(crate) use assign::{AS_TRUTH, TO_EVEN, assigned, null_refused};
 pub(crate) use connections::{Engine, Lease};
 pub use files::Files;

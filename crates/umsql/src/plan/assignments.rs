@@ -114,7 +114,9 @@ impl<'w> Assigner<'w> {
             None => return Ok(()),
             Some(first) if first.is("default") || first.is("overriding") => return Ok(()),
             Some(_) if rows(source).is_some() => self.rows(source, &into)?,
-            Some(_) => self.query(source, &into)?,
+            Some(_) => {
+                self.query(source, &into, after.first().is_some_and(|on| on.is("on")))?;
+            }
         }
         match after {
             [_, _, r#do, update, ..] if r#do.is("do") && update.is("update") => {
@@ -204,7 +206,7 @@ impl<'w> Assigner<'w> {
         // The rows may be of several types.
         let spelled = calls.iter().any(|call| call.spelling.is_some());
         calls.iter_mut().for_each(|call| call.spelling = None);
-        let is_called = self.open_source(source, &calls);
+        let is_called = self.open_source(source, &calls, false);
         let edited = |call: &Wrap| call.is_replaced || call.defaults || spelled;
         if calls.iter().any(edited) {
             each_item(source, |column, item| match targets.get(column) {
@@ -218,9 +220,12 @@ impl<'w> Assigner<'w> {
         Ok(())
     }
 
-    /// Reads a query whose rows are stored.
-    fn query(&mut self, source: &[Token<'_>], into: &Filling) -> Result<()> {
+    /// Reads a query whose rows are stored. SQLite knows neither parentheses around it nor, after
+    /// its FROM clause, `ON CONFLICT`, which it takes for the condition of a join; `has_conflict`
+    /// says that this follows.
+    fn query(&mut self, source: &[Token<'_>], into: &Filling, has_conflict: bool) -> Result<()> {
         let inner = without_parentheses(source);
+        let around = (source.len() - inner.len()) / 2;
         let is_compound = level(inner, |_, token| {
             ["union", "except", "intersect"].iter().any(|word| token.is(word))
         });
@@ -246,15 +251,17 @@ impl<'w> Assigner<'w> {
             Ok(call)
         });
         let calls = calls.collect::<Result<Vec<Wrap>>>()?;
-        let is_called = self.open_source(source, &calls);
+        source[..around].iter().for_each(|open| self.edits.instead(open, ""));
+        let is_called = self.open_source(inner, &calls, has_conflict);
         for ((call, target), item) in calls.iter().zip(targets).zip(list.unwrap_or_default()) {
             if call.is_replaced {
                 self.literal(without_alias(item), target)?;
             }
         }
         if is_called {
-            self.close_source(source, &calls, targets, &into.table);
+            self.close_source(inner, &calls, targets, &into.table);
         }
+        source[source.len() - around..].iter().for_each(|close| self.edits.instead(close, ""));
         Ok(())
     }
 
@@ -268,9 +275,11 @@ impl<'w> Assigner<'w> {
         }
     }
 
-    /// Writes what comes before rows that are converted. Returns false if none is.
-    fn open_source(&mut self, source: &[Token<'_>], calls: &[Wrap]) -> bool {
-        let is_called = calls.iter().any(|call| call.converts || call.refuses_null);
+    /// Writes what comes before rows that are converted, or are to stand apart. Returns false if
+    /// that is not so.
+    fn open_source(&mut self, source: &[Token<'_>], calls: &[Wrap], is_apart: bool) -> bool {
+        let converts = |call: &Wrap| call.converts || call.refuses_null;
+        let is_called = is_apart || calls.iter().any(converts);
         if let Some(first) = source.first().filter(|_| is_called) {
             let names: Vec<String> = (1..=calls.len()).map(|n| format!("c{n}")).collect();
             self.edits.before(first, format!("WITH ums_source({}) AS (", names.join(", ")));
@@ -361,7 +370,7 @@ impl<'w> Assigner<'w> {
         }
         if inner.first().is_some_and(begins_query) {
             let (table, targets) = (table.clone(), targets.to_vec());
-            return self.query(inner, &Filling { table, targets, unlisted: None });
+            return self.query(inner, &Filling { table, targets, unlisted: None }, false);
         }
         for (item, target) in items(inner).iter().zip(targets) {
             self.value(item, target, table)?;
@@ -496,8 +505,19 @@ mod tests {
                  ums_assign(c2, 25, -1) FROM ums_source WHERE true on conflict do nothing",
             ),
             (
-                "insert into t select a, b from t order by c returning a",
-                "insert into t(\"a\", \"b\") select a, b from t order by c NULLS LAST returning a",
+                "insert into t select a, b from t order by c",
+                "insert into t(\"a\", \"b\") select a, b from t order by c NULLS LAST",
+            ),
+            (
+                "insert into t (a) ((select a from t order by 1)) on conflict do nothing",
+                "insert into t (a) WITH ums_source(c1) AS (select a from t order by 1 NULLS LAST) \
+                 SELECT c1 FROM ums_source WHERE true on conflict do nothing",
+            ),
+            (
+                "insert into t (select * from t)",
+                "insert into t WITH ums_source(c1, c2, c3) AS \
+                 (select * from t) SELECT ums_assign(c1, 23, -1), ums_assign(c2, 25, -1), \
+                 ums_assign(c3, 1043, 7) FROM ums_source WHERE true",
             ),
             (
                 "insert into t (c) select b from t order by c on conflict do nothing",

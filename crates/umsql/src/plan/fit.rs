@@ -17,7 +17,7 @@ use super::expression::expression;
 use super::names::{Names, number};
 use super::targets::Target;
 use crate::dialect::tokens::{Token, TokenKind, closing};
-use crate::engine::{AS_TRUTH, assigned};
+use crate::engine::{AS_TRUTH, TO_EVEN, assigned};
 use crate::error::{Result, SqlError};
 use crate::wire::types;
 
@@ -30,7 +30,7 @@ const DEPTH_MAX: usize = 32;
 pub(super) enum Fit {
     /// It is stored as it is.
     Stored,
-    /// It is converted when it is stored. A number becomes a text as this says, if it does.
+    /// It is converted when it is stored. A number becomes another one, or a text, as this says.
     Call(Option<i64>),
     /// This literal is stored in its place.
     Instead(String),
@@ -99,10 +99,10 @@ impl<'v> Values<'v> {
         };
         let scale = typed.and_then(|typed| typed.scale).filter(|_| from == types::NUMERIC);
         let spelling = match from {
-            types::BOOL => Some(AS_TRUTH),
-            _ => scale.map(i64::from),
+            types::FLOAT4 | types::FLOAT8 if is_whole(target.oid) => Some(TO_EVEN),
+            types::BOOL if is_text(target.oid) => Some(AS_TRUTH),
+            _ => scale.map(i64::from).filter(|_| is_text(target.oid)),
         };
-        let spelling = spelling.filter(|_| is_text(target.oid));
         // A number that is the result of arithmetic may be none of its type.
         let is_exact = matches!(item, [_]) || matches!(item, [_, dot, _] if dot.sign("."));
         Ok(match target.oid {
@@ -358,6 +358,8 @@ mod tests {
             ("0.1", "r", Fit::Call(None)),
             ("i = 1", "x", Fit::Call(Some(AS_TRUTH))),
             ("p", "x", Fit::Call(Some(2))),
+            ("f * 2", "i", Fit::Call(Some(TO_EVEN))),
+            ("p * 2", "i", Fit::Call(None)),
             ("(select 1)", "i", Fit::Call(None)),
             ("coalesce(null, null)", "i", Fit::Call(None)),
             ("y || y", "y", Fit::Call(None)),
