@@ -169,7 +169,9 @@ impl<'a> Names<'a> {
         tables.map(|table| (table.as_str(), self.typed_names(table))).collect()
     }
 
-    fn typed_names(&self, table: &str) -> TypedNames {
+    /// Returns the names of the columns of a table or a view, and their types; none if there is no
+    /// such table.
+    pub(super) fn typed_names(&self, table: &str) -> TypedNames {
         let text = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
         let Ok(prepared) = self.db.prepare_cached(&text) else { return Vec::new() };
         let typed = prepared.columns().map(|column| {

@@ -27,7 +27,7 @@ use super::names::{Names, TypedNames};
 use super::operator_rules::UNSURE;
 use super::walk::{KnownNames, Walk};
 use crate::dialect::Sql;
-use crate::dialect::tokens::{Token, is_table_of_query, tokens};
+use crate::dialect::tokens::{Token, TokenKind, is_table_of_query, tokens};
 use crate::error::{Result, SqlError};
 use crate::wire::canonical::is_temporal;
 
@@ -35,6 +35,8 @@ use crate::wire::canonical::is_temporal;
 const PASSES: usize = 3;
 /// The most aliases of one table.
 const ALIASES_MAX: usize = 16;
+/// The most views of a statement whose columns are looked up.
+const VIEWS_MAX: usize = 16;
 
 /// Rewrites the operators of times in `sql`, whose parameters have these types.
 ///
@@ -47,8 +49,12 @@ pub(crate) fn rewrite_operators(sql: &mut Sql, parameters: &[u32], db: &Connecti
     if !is_query(&tokens) {
         return Ok(());
     }
-    let tables = Names::new(db, &tokens);
-    let tables = tables.tables();
+    let names = Names::new(db, &tokens);
+    let mut tables = names.tables();
+    if !sql.catalog {
+        let views = views(&tokens, &tables);
+        tables.extend(views.into_iter().map(|view| (view, names.typed_names(view))));
+    }
     let all = || tables.iter().flat_map(|(_, columns)| columns).filter_map(|(_, oid)| *oid);
     let has_times = all().chain(parameters.iter().copied()).any(is_temporal);
     if !has_times && !tokens.iter().any(|token| call_of_time(token.text).is_some()) {
@@ -87,6 +93,23 @@ fn is_query(tokens: &[Token<'_>]) -> bool {
         true => is_view() || is_table_of_query(tokens),
         false => VERBS.iter().any(|word| token.is(word) || token.sign(word)),
     })
+}
+
+/// Returns the names after FROM and JOIN that are no tables: they may be views.
+fn views<'t>(tokens: &[Token<'t>], tables: &[(&str, TypedNames)]) -> Vec<&'t str> {
+    let mut found = Vec::new();
+    for pair in tokens.windows(2) {
+        let name = pair[1].text;
+        if (pair[0].is("from") || pair[0].is("join"))
+            && pair[1].kind == TokenKind::Word
+            && found.len() < VIEWS_MAX
+            && !found.contains(&name)
+            && !tables.iter().any(|(table, _)| table.eq_ignore_ascii_case(name))
+        {
+            found.push(name);
+        }
+    }
+    found
 }
 
 /// Returns the types of the columns by their names, and by those with the name of a table, or its
@@ -142,7 +165,8 @@ mod tests {
     const TABLES: &str = "create table day(id int, d date, n smallint, b bigint);
         create table log(id int, at timestamp, zoned timestamptz, note text);
         create table task(id int, took interval);
-        create table shift(begins time, d timestamp);";
+        create table shift(begins time, d timestamp);
+        create view seen as select zoned as z, at, id + 1 as n from log;";
 
     fn of(statement: &str, parameters: &[u32]) -> std::result::Result<String, &'static str> {
         let db = Connection::open_in_memory().unwrap();
@@ -229,6 +253,7 @@ mod tests {
                 "select some(x) + interval '1 day', d - x from day, other",
                 "select ums_plus(some(x) , pg_interval('1 day')), ums_minus(d , x) from day, other",
             ),
+            ("select z - at from seen s", "select timestamptz_mi(z , at) from seen s"),
             (
                 "create table t as select d + 1 as x from day",
                 "create table t as select date_pli(d , 1) as x from day",
