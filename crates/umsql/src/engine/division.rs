@@ -1,5 +1,6 @@
 //! The functions of divisions: `pg_div(a, b)` for `a / b`, and `pg_mod(a, b)` for `a % b`. SQLite's
-//! operators return NULL for a divisor of zero; these fail, as PostgreSQL's do.
+//! operators return NULL for a divisor of zero; these fail, as PostgreSQL's do. `pg_numeric` is
+//! around other arithmetic on numerics.
 //!
 //! Two whole numbers have a whole quotient. A number that is not whole is a numeric or a double;
 //! the remainder is computed of its shortest decimal digits, so that `7.5 % 0.1` is zero.
@@ -17,9 +18,20 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
     deterministic(connection, "pg_div", 2, |context| {
         operation(context, i64::checked_div, |one, other| one / other)
     })?;
+    deterministic(connection, "pg_numeric", 1, |context| {
+        Ok(match context.get_raw(0) {
+            ValueRef::Real(real) => Value::Real(sure(real)),
+            other => Value::try_from(other)?,
+        })
+    })?;
     deterministic(connection, "pg_mod", 2, |context| {
         operation(context, |one, other| one.checked_rem(other).or(Some(0)), remainder)
     })
+}
+
+/// Returns a number with the digits that are sure of a double: so 0.1 + 0.2 is 0.3.
+fn sure(real: f64) -> f64 {
+    format!("{real:.14e}").parse().unwrap_or(real)
 }
 
 enum Operand {
@@ -128,6 +140,8 @@ mod tests {
             ("pg_mod(7.5, 2)", "1.5"),
             ("pg_mod(7.5, 0.1)", "0.0"),
             ("pg_mod(-1.1, 0.25)", "-0.1"),
+            ("pg_numeric(0.1 + 0.2)", "0.3"),
+            ("pg_numeric(7)", "7"),
             ("pg_mod(1e300, 7)", &format!("{:?}", 1e300 % 7.0)),
         ];
         for (sql, expected) in cases {

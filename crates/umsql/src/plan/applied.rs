@@ -73,7 +73,11 @@ impl Walk<'_> {
         let is_time =
             |operand: Operand| operand.oid.is_some_and(|oid| is_temporal(oid) || oid == UNSURE);
         if !is_time(left) && !is_time(right) {
-            return result(wider(left.oid, right.oid));
+            let oid = wider(left.oid, right.oid);
+            if oid == Some(types::NUMERIC) {
+                self.compute(left, sign, right);
+            }
+            return result(oid);
         }
         let left_oid = self.literal(left, sign, right, operator.at);
         let right_oid = self.literal(right, sign, left, operator.at);
@@ -96,6 +100,22 @@ impl Walk<'_> {
                 self.fail(operator.at, "0A000", message);
                 result(None)
             }
+        }
+    }
+
+    /// Makes the result of arithmetic on numerics exact in the digits that a double has. SQLite
+    /// stores a numeric that is whole as an integer, whose quotient would be whole.
+    fn compute(&mut self, left: Operand, sign: &str, right: Operand) {
+        let is_real = |operand: Operand| {
+            operand.shape == Shape::Number && self.tokens[operand.start].text.contains('.')
+        };
+        match sign {
+            "/" if !is_real(left) && !is_real(right) => self.edits.before(left.start, "1.0 * "),
+            "+" | "-" | "*" if !self.is(0, "create") => {
+                self.edits.before(left.start, "pg_numeric(");
+                self.edits.after(right.end - 1, ")");
+            }
+            _ => (),
         }
     }
 
@@ -254,6 +274,9 @@ impl Walk<'_> {
         let oid = |at: usize| oids.get(at).copied().flatten();
         match function.as_str() {
             "pg_text" => self.spell(frame),
+            "pg_div" if wider(oid(0), oid(1)) == Some(types::NUMERIC) => {
+                self.edits.before(frame.items[0].start, "1.0 * ");
+            }
             "min" | "max" if oid(0) == Some(INTERVAL) && !frame.is_distinct => {
                 self.edits.after(frame.items[0].end - 1, COLLATE);
             }

@@ -209,14 +209,10 @@ impl Within<'_> {
                 let sign = if function == "pg_div" { "/" } else { "%" };
                 Typed::of_operation(first()?, sign, self.expression(arguments.get(1)?)?)?
             }
+            "pg_numeric" => first()?,
             "extract" | "extract_interval" => {
-                Typed::numeric(match arguments.first()?.first()?.value().as_str() {
-                    "second" => Some(6),
-                    "millisecond" | "milliseconds" => Some(3),
-                    "epoch" if self.expression(arguments.get(1)?)?.oid == types::DATE => Some(0),
-                    "epoch" => Some(6),
-                    _ => Some(0),
-                })
+                let field = arguments.first()?.first()?.value();
+                extracted(&field, self.expression(arguments.get(1)?).map(|typed| typed.oid))?
             }
             "date_part" => Typed::new(types::FLOAT8),
             "date_trunc" => Typed::new(match self.expression(arguments.get(1)?)?.oid {
@@ -253,6 +249,17 @@ impl Within<'_> {
             Some(Typed { scale, ..widest })
         })
     }
+}
+
+/// Returns the type of a field of a time of this type.
+fn extracted(field: &str, of: Option<u32>) -> Option<Typed> {
+    Some(Typed::numeric(match field {
+        "second" => Some(6),
+        "millisecond" | "milliseconds" => Some(3),
+        "epoch" if of? == types::DATE => Some(0),
+        "epoch" => Some(6),
+        _ => Some(0),
+    }))
 }
 
 /// Returns the type of a number.

@@ -177,6 +177,7 @@ pub(super) fn call_type(function: &str, arguments: &[Option<u32>]) -> Option<u32
         "round" | "trunc" | "ceil" | "ceiling" | "floor" | "sign" | "numeric" | "extract" => {
             Some(types::NUMERIC)
         }
+        "pg_div" | "pg_mod" => wider(first(), arguments.get(1).copied().flatten()),
         "date_part" => Some(types::FLOAT8),
         "date_trunc" => match arguments.get(1).copied().flatten()? {
             DATE => Some(TIMESTAMPTZ),

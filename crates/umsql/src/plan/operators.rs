@@ -30,6 +30,7 @@ use crate::dialect::Sql;
 use crate::dialect::tokens::{Token, TokenKind, is_table_of_query, tokens};
 use crate::error::{Result, SqlError};
 use crate::wire::canonical::is_temporal;
+use crate::wire::types;
 
 /// How often the pass is made, so that names of queries within queries are known.
 const PASSES: usize = 3;
@@ -57,7 +58,18 @@ pub(crate) fn rewrite_operators(sql: &mut Sql, parameters: &[u32], db: &Connecti
     }
     let all = || tables.iter().flat_map(|(_, columns)| columns).filter_map(|(_, oid)| *oid);
     let has_times = all().chain(parameters.iter().copied()).any(is_temporal);
-    if !has_times && !tokens.iter().any(|token| call_of_time(token.text).is_some()) {
+    let has_numerics = || {
+        let is_numeric = |token: &Token<'_>| {
+            (token.kind == TokenKind::Number && token.text.contains('.')) || token.is("numeric")
+        };
+        let computes = |token: &Token<'_>| {
+            ["+", "-", "*", "/"].iter().any(|sign| token.sign(sign)) || token.is("pg_div")
+        };
+        tokens.iter().any(computes)
+            && (all().any(|oid| oid == types::NUMERIC) || tokens.iter().any(is_numeric))
+    };
+    let has_calls = || tokens.iter().any(|token| call_of_time(token.text).is_some());
+    if !has_times && !has_calls() && !has_numerics() {
         return Ok(());
     }
     let columns = meanings(&tokens, &tables);
@@ -160,7 +172,6 @@ mod tests {
     use super::*;
     use crate::dialect::statement::recognise;
     use crate::dialect::{Edits, Statement};
-    use crate::wire::types;
 
     const TABLES: &str = "create table day(id int, d date, n smallint, b bigint);
         create table log(id int, at timestamp, zoned timestamptz, note text);
