@@ -457,7 +457,8 @@ mod tests {
             let text = format!("select {}", text.join(" "));
             let db = Connection::open_in_memory().unwrap();
             db.execute_batch(TABLES).unwrap();
-            if let Ok(Statement::Sql(mut sql)) = recognise(&tokens(&text).unwrap(), &text, &Edits::default()) {
+            let recognised = recognise(&tokens(&text).unwrap(), &text, &Edits::default());
+            if let Ok(Statement::Sql(mut sql)) = recognised {
                 let _ = rewrite_operators(&mut sql, &[], &db);
             }
         }
