@@ -22,7 +22,7 @@ struct TypeName {
     /// How many tokens it takes.
     len: usize,
     oid: u32,
-    /// The precision and scale of a numeric, as further arguments of a call.
+    /// The digits of a numeric, or the length of a text, as further arguments of a call.
     arguments: String,
 }
 
@@ -47,14 +47,17 @@ impl Rewriter<'_, '_> {
         let operand = self.out.split_off(start);
         let operand = operand.trim_end();
         let truth = operand.eq_ignore_ascii_case("true") || operand.eq_ignore_ascii_case("false");
+        let is_text = matches!(target.oid, types::TEXT | types::VARCHAR | types::BPCHAR);
+        let quoted = format!("'{}'", operand.to_ascii_lowercase());
+        let operand = if truth && is_text { &quoted } else { operand };
         let text = if regclass {
             format!(
                 "(SELECT c.oid FROM (SELECT {operand} AS ums_x), pg_class c \
                  WHERE c.relname = ums_x OR c.oid = ums_x)"
             )
         } else if truth && target.oid == types::TEXT {
-            format!("'{}'", operand.to_ascii_lowercase())
-        } else if let Some(function) = self.conversion(target.oid) {
+            quoted
+        } else if let Some(function) = self.conversion(&target) {
             format!("{function}({operand}{})", target.arguments)
         } else {
             format!("CAST({operand} AS {})", storage(target.oid))
@@ -71,7 +74,7 @@ impl Rewriter<'_, '_> {
         else {
             return false;
         };
-        let function = self.conversion(target.oid).filter(|_| self.moved <= MOVED_MAX);
+        let function = self.conversion(&target).filter(|_| self.moved <= MOVED_MAX);
         let word = self.out[start..].find('(').map(|len| start..start + len);
         let (Some(function), Some(word)) = (function, word) else {
             self.put(1 + target.len, &format!("AS {}", storage(target.oid)));
@@ -88,7 +91,7 @@ impl Rewriter<'_, '_> {
     /// Translates a literal after the name of its type.
     pub(super) fn typed_literal(&mut self) -> bool {
         let (Some(target), Some(literal)) = (self.type_name(0), self.peek(1)) else { return false };
-        let Some(function) = self.conversion(target.oid) else { return false };
+        let Some(function) = self.conversion(&target) else { return false };
         self.operand = Some(self.put(2, &format!("{function}({})", literal.text)));
         true
     }
@@ -110,9 +113,9 @@ impl Rewriter<'_, '_> {
 
     /// Returns the function of this server that converts to the type `oid`, if this statement calls
     /// one.
-    fn conversion(&self, oid: u32) -> Option<&'static str> {
+    fn conversion(&self, target: &TypeName) -> Option<&'static str> {
         let schema = self.is_in_schema();
-        Some(match oid {
+        Some(match target.oid {
             types::BOOL => "pg_bool",
             types::DATE if schema => "date",
             _ if schema => return None,
@@ -127,6 +130,9 @@ impl Rewriter<'_, '_> {
             types::TIMESTAMP => "pg_timestamp",
             types::TIMESTAMPTZ => "pg_timestamptz",
             types::TEXT => "pg_text",
+            _ if target.arguments.is_empty() => return None,
+            types::VARCHAR => "varchar",
+            types::BPCHAR => "bpchar",
             _ => return None,
         })
     }
@@ -183,8 +189,13 @@ impl Rewriter<'_, '_> {
             len += 2;
             oid = types::TEXT;
         }
-        if oid != types::NUMERIC {
-            arguments.clear();
+        match oid {
+            // `char` is `char(1)`.
+            types::BPCHAR if arguments.is_empty() && !first.is("bpchar") => {
+                arguments = ", 1".into()
+            }
+            types::NUMERIC | types::VARCHAR | types::BPCHAR => (),
+            _ => arguments.clear(),
         }
         Some(TypeName { len, oid, arguments })
     }

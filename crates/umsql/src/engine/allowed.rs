@@ -48,7 +48,7 @@ const INTERNAL: &str = "\
 
 /// The functions of this server (`functions.rs`).
 const OWN: &str = "\
-    array_to_string ascii bit_length busy_loop bytea cbrt char_length character_length chr \
+    array_to_string ascii bit_length bpchar busy_loop bytea cbrt char_length character_length chr \
     clock_timestamp col_description current_catalog current_database current_role current_schema \
     current_setting current_user date_part date_trunc degrees div extract float4 float8 \
     format_type gcd greatest initcap int2 int4 int8 lcm least left lpad now numeric \
@@ -58,7 +58,8 @@ const OWN: &str = "\
     pg_table_is_visible pg_table_size pg_text pg_timestamp pg_timestamptz pg_type_is_visible \
     preemptive_sleep quote_ident quote_literal radians repeat reverse right rpad session_user \
     set_config shobj_description split_part starts_with statement_timestamp strpos to_hex \
-    transaction_timestamp translate ums_assign ums_not_null ums_type_oid ums_type_width version";
+    transaction_timestamp translate ums_assign ums_not_null ums_type_oid ums_type_width \
+    varchar version";
 
 /// PRAGMAs with and without a value. Those that change something change it for one connection, or
 /// are writes that pass the write gate.

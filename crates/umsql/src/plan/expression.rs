@@ -310,6 +310,8 @@ fn call(function: &str) -> Option<u32> {
         "int8" => types::INT8,
         "float4" => types::FLOAT4,
         "float8" => types::FLOAT8,
+        "varchar" => types::VARCHAR,
+        "bpchar" => types::BPCHAR,
         "bytea" => types::BYTEA,
         "pg_date" => types::DATE,
         "pg_timestamp" => types::TIMESTAMP,
