@@ -23,8 +23,8 @@ struct TypeName {
     /// How many tokens it takes.
     len: usize,
     oid: u32,
-    /// The precision and scale of a numeric, or the digits of a time, as further arguments of a
-    /// call.
+    /// The precision and scale of a numeric, the digits of a time, or the length of a text, as
+    /// further arguments of a call.
     arguments: String,
 }
 
@@ -54,14 +54,17 @@ impl Rewriter<'_, '_> {
         let operand = self.out.split_off(start);
         let operand = operand.trim_end();
         let truth = operand.eq_ignore_ascii_case("true") || operand.eq_ignore_ascii_case("false");
+        let is_text = matches!(target.oid, types::TEXT | types::VARCHAR | types::BPCHAR);
+        let quoted = format!("'{}'", operand.to_ascii_lowercase());
+        let operand = if truth && is_text { &quoted } else { operand };
         let text = if regclass {
             format!(
                 "(SELECT c.oid FROM (SELECT {operand} AS ums_x), pg_class c \
                  WHERE c.relname = ums_x OR c.oid = ums_x)"
             )
         } else if truth && target.oid == types::TEXT {
-            format!("'{}'", operand.to_ascii_lowercase())
-        } else if let Some(function) = self.conversion(target.oid) {
+            quoted
+        } else if let Some(function) = self.conversion(&target) {
             format!("{function}({operand}{})", target.arguments)
         } else {
             format!("CAST({operand} AS {})", storage(target.oid))
@@ -78,7 +81,7 @@ impl Rewriter<'_, '_> {
         else {
             return false;
         };
-        let function = self.conversion(target.oid).filter(|_| self.moved <= MOVED_MAX);
+        let function = self.conversion(&target).filter(|_| self.moved <= MOVED_MAX);
         let word = self.out[start..].find('(').map(|len| start..start + len);
         let (Some(function), Some(word)) = (function, word) else {
             self.put(1 + target.len, &format!("AS {}", storage(target.oid)));
@@ -97,7 +100,7 @@ impl Rewriter<'_, '_> {
     pub(super) fn typed_literal(&mut self) -> bool {
         let Some(target) = self.type_name(0) else { return false };
         let literal = self.peek(target.len).filter(|token| token.kind == TokenKind::Text);
-        let (Some(literal), Some(function)) = (literal, self.conversion(target.oid)) else {
+        let (Some(literal), Some(function)) = (literal, self.conversion(&target)) else {
             return false;
         };
         let unit = self.peek(target.len + 1).filter(|_| target.oid == types::INTERVAL);
@@ -152,10 +155,10 @@ impl Rewriter<'_, '_> {
 
     /// Returns the function of this server that converts to the type `oid`, if this statement calls
     /// one.
-    fn conversion(&self, oid: u32) -> Option<&'static str> {
+    fn conversion(&self, target: &TypeName) -> Option<&'static str> {
         let schema = self.is_in_schema();
-        let of_query = is_temporal(oid) && self.of_query;
-        Some(match oid {
+        let of_query = is_temporal(target.oid) && self.of_query;
+        Some(match target.oid {
             types::BOOL => "pg_bool",
             types::DATE if schema && !of_query => "date",
             // SQLite has neither type. A view of them is one for this server only.
@@ -175,6 +178,9 @@ impl Rewriter<'_, '_> {
             types::TEXT => "pg_text",
             types::TIME => "pg_time",
             types::INTERVAL => "pg_interval",
+            _ if target.arguments.is_empty() => return None,
+            types::VARCHAR => "varchar",
+            types::BPCHAR => "bpchar",
             _ => return None,
         })
     }
@@ -231,9 +237,14 @@ impl Rewriter<'_, '_> {
             len += 2;
             oid = types::TEXT;
         }
-        let has_digits = is_temporal(oid) && oid != types::DATE;
-        if oid != types::NUMERIC && !has_digits {
-            arguments.clear();
+        match oid {
+            // `char` is `char(1)`.
+            types::BPCHAR if arguments.is_empty() && !first.is("bpchar") => {
+                arguments = ", 1".into()
+            }
+            types::NUMERIC | types::VARCHAR | types::BPCHAR => (),
+            _ if is_temporal(oid) && oid != types::DATE => (),
+            _ => arguments.clear(),
         }
         Some(TypeName { len, oid, arguments })
     }

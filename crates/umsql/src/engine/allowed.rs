@@ -48,15 +48,15 @@ const INTERNAL: &str = "\
 
 /// The functions of this server (`functions.rs`).
 const OWN: &str = "\
-    age array_to_string ascii bit_length busy_loop bytea cbrt char_length character_length chr \
-    clock_timestamp col_description current_catalog current_database current_role current_schema \
-    current_setting current_user date_mi date_mi_interval date_mii date_part date_pl_interval \
-    date_pli date_trunc datetime_pl degrees div extract extract_interval float4 float8 \
-    format_type gcd greatest initcap int2 int4 int8 integer_pl_date interval_avg interval_div \
-    interval_mi interval_mul interval_part interval_pl interval_pl_date interval_pl_time \
-    interval_pl_timestamp interval_pl_timestamptz interval_sum interval_trunc interval_um \
-    isfinite justify_days justify_hours justify_interval lcm least left lpad make_date \
-    make_interval make_time make_timestamp mul_d_interval now numeric obj_description \
+    age array_to_string ascii bit_length bpchar busy_loop bytea cbrt char_length character_length \
+    chr clock_timestamp col_description current_catalog current_database current_role \
+    current_schema current_setting current_user date_mi date_mi_interval date_mii date_part \
+    date_pl_interval date_pli date_trunc datetime_pl degrees div extract extract_interval float4 \
+    float8 format_type gcd greatest initcap int2 int4 int8 integer_pl_date interval_avg \
+    interval_div interval_mi interval_mul interval_part interval_pl interval_pl_date \
+    interval_pl_time interval_pl_timestamp interval_pl_timestamptz interval_sum interval_trunc \
+    interval_um isfinite justify_days justify_hours justify_interval lcm least left lpad \
+    make_date make_interval make_time make_timestamp mul_d_interval now numeric obj_description \
     pg_advisory_unlock_all pg_bool pg_date pg_div pg_encoding_to_char pg_format \
     pg_function_is_visible pg_get_constraintdef pg_get_expr pg_get_userbyid pg_interval \
     pg_is_in_recovery pg_mod pg_numeric pg_relation_is_publishable pg_similar pg_size_pretty \
@@ -66,7 +66,8 @@ const OWN: &str = "\
     statement_timestamp strpos time_mi_interval time_mi_time time_pl_interval timedate_pl \
     timestamp_mi timestamp_mi_interval timestamp_pl_interval timestamptz_mi \
     timestamptz_mi_interval timestamptz_pl_interval to_hex to_timestamp transaction_timestamp \
-    translate ums_assign ums_minus ums_not_null ums_plus ums_type_oid ums_type_width version";
+    translate ums_assign ums_minus ums_not_null ums_plus ums_type_oid ums_type_width varchar \
+    version";
 
 /// PRAGMAs with and without a value. Those that change something change it for one connection, or
 /// are writes that pass the write gate.

@@ -29,7 +29,7 @@ use rusqlite::{Connection, Error, Result};
 
 use super::casts;
 use super::json::is_json;
-use super::scalar::scalar;
+use super::scalar::{deterministic, scalar};
 use super::steps::failed;
 use super::values::{Answer, Counted};
 use crate::wire::canonical::{canonical, is_temporal};
@@ -48,6 +48,8 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
     scalar(connection, "ums_assign", 4, |context| {
         stored(context, context.get_raw(3).as_i64().ok())
     })?;
+    deterministic(connection, "varchar", 2, |context| cut(context, types::VARCHAR))?;
+    deterministic(connection, "bpchar", 2, |context| cut(context, types::BPCHAR))?;
     scalar(connection, "ums_not_null", 3, |context| {
         let name = |index| Ok::<_, Error>(types::to_text(context.get_raw(index)));
         match context.get_raw(0) {
@@ -255,16 +257,37 @@ fn kept(text: &[u8], oid: u32, modifier: i32) -> Result<&[u8]> {
     let Some(length) = types::length(modifier).filter(|_| oid != types::TEXT) else {
         return Ok(text);
     };
-    // Bytes that do not continue a character.
-    let begins = |(_, byte): &(usize, &u8)| **byte & 0xc0 != 0x80;
-    let end = text.iter().enumerate().filter(begins).nth(length).map_or(text.len(), |(at, _)| at);
+    let end = end_of(text, length);
     if text[end..].iter().any(|byte| *byte != b' ') {
         let name = types::name(oid);
         return Err(failed(&format!("value too long for type {name}({length})")));
     }
-    let text = &text[..end];
+    Ok(if oid == types::BPCHAR { without_blanks(&text[..end]) } else { &text[..end] })
+}
+
+/// Returns where so many characters of a text end.
+fn end_of(text: &[u8], length: usize) -> usize {
+    // Bytes that do not continue a character.
+    let begins = |(_, byte): &(usize, &u8)| **byte & 0xc0 != 0x80;
+    text.iter().enumerate().filter(begins).nth(length).map_or(text.len(), |(at, _)| at)
+}
+
+fn without_blanks(text: &[u8]) -> &[u8] {
     let blanks = text.iter().rev().take_while(|byte| **byte == b' ').count();
-    Ok(if oid == types::BPCHAR { &text[..text.len() - blanks] } else { text })
+    &text[..text.len() - blanks]
+}
+
+/// Cuts a value to the length of `varchar(n)` or `char(n)`, as a cast does.
+fn cut(context: &Context<'_>, oid: u32) -> Result<Answer> {
+    let text = match context.get_raw(0) {
+        ValueRef::Null => return Ok(Answer::Null),
+        ValueRef::Text(text) => Cow::Borrowed(text),
+        number => Cow::Owned(types::to_text(number).into_bytes()),
+    };
+    let length = context.get_raw(1).as_i64().ok().and_then(|length| usize::try_from(length).ok());
+    let text = &text[..end_of(&text, length.unwrap_or(0))];
+    let text = if oid == types::BPCHAR { without_blanks(text) } else { text };
+    Ok(Answer::Text(Counted::copy(text)?))
 }
 
 #[cfg(test)]
@@ -386,6 +409,10 @@ mod tests {
             ("ums_assign(2.5, 23, -1, -2)", Ok(Value::Integer(2))),
             ("ums_assign(x'00', 17, -1)", Ok(Value::Blob(vec![0]))),
             ("ums_assign('{', 114, -1)", Err("22P02")),
+            ("varchar('äbcd', 2)", Ok(text("äb"))),
+            ("varchar(1234, 2)", Ok(text("12"))),
+            ("bpchar('a  d', 3)", Ok(text("a"))),
+            ("bpchar(null, 3)", Ok(Value::Null)),
             ("ums_not_null(7, 'id', 't')", Ok(Value::Integer(7))),
             ("ums_not_null('x', 'id', 't')", Ok(text("x"))),
             ("ums_not_null(null, 'id', 't')", Err("23502")),

@@ -320,6 +320,8 @@ pub(super) fn call(function: &str) -> Option<u32> {
         "int8" => types::INT8,
         "float4" => types::FLOAT4,
         "float8" => types::FLOAT8,
+        "varchar" => types::VARCHAR,
+        "bpchar" => types::BPCHAR,
         "bytea" => types::BYTEA,
         "pg_date" | "make_date" | "date_pli" | "date_mii" | "integer_pl_date" => types::DATE,
         "pg_timestamp"

@@ -25,6 +25,8 @@ fn casts_take_the_whole_operand_before_them() {
         ("select '{1,2}'::int[][]", "select pg_text('{1,2}')"),
         ("select x::numeric(1,2,3,4,5)", "select x::numeric(1,2,3,4,5)"),
         ("select true::text", "select 'true'"),
+        ("select x::varchar(3), cast(false as char)", "select varchar(x, 3), bpchar(false, 1)"),
+        ("select false::varchar, y::varchar", "select CAST('false' AS text), CAST(y AS text)"),
         ("select 1.50::text, cast(1.50 as text)", "select pg_text('1.50'), pg_text('1.50')"),
         ("select a || 1.50, 1.50", "select a || '1.50', 1.50"),
         ("select date '2020-02-29', bool 't'", "select pg_date('2020-02-29'), pg_bool('t')"),
