@@ -221,7 +221,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             combines(token) || token.is("all") && self.at > 1 && combines(&self.tokens[self.at - 2])
         });
         let mut at = 1;
-        while self.next_is(at, "(") {
+        // Only there, so that a long row of parentheses is read once.
+        while after_set && self.next_is(at, "(") {
             at += 1;
         }
         after_set && ["select", "values", "with"].iter().any(|word| self.next_is(at, word))
