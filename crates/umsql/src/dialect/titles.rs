@@ -246,7 +246,9 @@ fn case(tokens: &[Token<'_>], depth: u32) -> Option<(Strength, String)> {
             }
         }
     }
-    let last = otherwise.and_then(|at| figure(&tokens[at + 1..tokens.len() - 1], depth + 1));
+    // ELSE may be the last word of a text that is no SQL.
+    let last = otherwise.and_then(|at| tokens.get(at + 1..tokens.len() - 1));
+    let last = last.and_then(|tokens| figure(tokens, depth + 1));
     match last {
         Some((Strong, name)) => Some((Strong, name)),
         _ => Some((Weak, "case".to_owned())),
@@ -402,6 +404,7 @@ mod tests {
             ("case a when 1 then 2 end", "case"),
             ("case when a then 1 else b end", "b"),
             ("case when a then 1 else 'x' end", "case"),
+            ("(case when a then 1 else)", "case"),
             ("case when a then 1 end::int", "int4"),
             ("case when a then 1 end + 1", "?column?"),
             ("case when a then 1 end c", "c"),
