@@ -277,7 +277,11 @@ impl Walk<'_> {
             "pg_div" if wider(oid(0), oid(1)) == Some(types::NUMERIC) => {
                 self.edits.before(frame.items[0].start, "1.0 * ");
             }
-            "min" | "max" if oid(0) == Some(INTERVAL) && !frame.is_distinct => {
+            "greatest" | "least" if oids.contains(&Some(INTERVAL)) => {
+                let message = format!("{function} of intervals is not supported");
+                self.fail(name, "0A000", message);
+            }
+            "min" | "max" | "nullif" if oid(0) == Some(INTERVAL) && !frame.is_distinct => {
                 self.edits.after(frame.items[0].end - 1, COLLATE);
             }
             "sum" | "avg" => match oid(0) {

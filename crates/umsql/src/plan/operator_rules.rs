@@ -162,8 +162,8 @@ pub(super) fn call_type(function: &str, arguments: &[Option<u32>]) -> Option<u32
     let first = || arguments.first().copied().flatten();
     let known = || arguments.iter().flatten().find(|oid| **oid != types::UNKNOWN).copied();
     match function {
-        "max" | "min" | "abs" | "coalesce" | "ifnull" | "nullif" | "lag" | "lead"
-        | "first_value" | "last_value" | "nth_value" => known(),
+        "max" | "min" | "greatest" | "least" | "abs" | "coalesce" | "ifnull" | "nullif" | "lag"
+        | "lead" | "first_value" | "last_value" | "nth_value" => known(),
         "sum" => match first()? {
             types::INT2 | types::INT4 => Some(types::INT8),
             types::INT8 => Some(types::NUMERIC),

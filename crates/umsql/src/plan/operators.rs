@@ -415,6 +415,8 @@ mod tests {
             ("select at - 'x' from log", "22007"),
             ("select 1 from day where d = '29.2.2024'", "22008"),
             ("select took * 'x' from task", "22P02"),
+            ("select least(took, '1 day') from task", "0A000"),
+            ("select greatest(d, current_date) * 2 from day", "42883"),
             ("select at at time zone 'Europe/Paris' from log", "0A000"),
             ("select at at time zone note from log", "0A000"),
             ("select x * 2 from (select d as x from day union select 1 as x) as t", "0A000"),
