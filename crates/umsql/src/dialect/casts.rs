@@ -98,7 +98,8 @@ impl Rewriter<'_, '_> {
     /// Translates a literal after the name of its type. In the schema a literal alone has the same
     /// value, except those of types that SQLite has not.
     pub(super) fn typed_literal(&mut self) -> bool {
-        let Some(target) = self.type_name(0) else { return false };
+        let is_typed = |target: &TypeName| is_temporal(target.oid) || target.oid == types::BOOL;
+        let Some(target) = self.type_name(0).filter(is_typed) else { return false };
         let literal = self.peek(target.len).filter(|token| token.kind == TokenKind::Text);
         let (Some(literal), Some(function)) = (literal, self.conversion(&target)) else {
             return false;

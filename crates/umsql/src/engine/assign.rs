@@ -126,7 +126,8 @@ pub(crate) fn assigned(value: ValueRef<'_>, oid: u32, modifier: i32) -> Result<V
         (types::NUMERIC, _) => numeric(value, modifier),
         (types::BOOL, _) => boolean(value),
         (oid, Some(text)) if is_temporal(oid) => {
-            let stored = canonical(casts::short(text, oid)?, oid, None);
+            let digits = u32::try_from(modifier).ok();
+            let stored = canonical(casts::short(text, oid)?, oid, digits);
             stored.map(Value::Text).map_err(|error| failed(&error.message))
         }
         (types::UUID, Some(text)) => types::uuid_of(&String::from_utf8_lossy(text))
@@ -340,6 +341,7 @@ mod tests {
             (text("2026-01-01 10:00:00+05:30"), "timestamp", text("2026-01-01 10:00:00")),
             (text("2026-01-01T10:30:00Z"), "timestamp", text("2026-01-01 10:30:00")),
             (text("2026-01-01 23:00:00-05"), "date", text("2026-01-01")),
+            (text("2026-01-01 10:30:00.6"), "timestamp(0)", text("2026-01-01 10:30:01")),
             (text("2026-01-01 10:00:00+05:30"), "timestamptz", text("2026-01-01 04:30:00+00")),
             (
                 text("{A0EEBC999C0B4EF8BB6D6BB9BD380A11}"),

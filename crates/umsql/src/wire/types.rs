@@ -55,8 +55,8 @@ impl Column {
 /// The number that PostgreSQL adds to a length, and to the digits of a numeric.
 const MODIFIER: i32 = 4;
 
-/// Returns the length in `varchar(3)`, or the digits in `numeric(5, 2)`, as PostgreSQL encodes
-/// them; -1 for other types.
+/// Returns the length in `varchar(3)`, or the digits in `numeric(5, 2)` and `timestamp(0)`, as
+/// PostgreSQL encodes them; -1 for other types.
 pub(crate) fn modifier(declared: &str) -> i32 {
     let within = declared.split_once('(').and_then(|(_, rest)| Some(rest.split_once(')')?.0));
     let numbers: Option<Vec<u16>> =
@@ -65,6 +65,8 @@ pub(crate) fn modifier(declared: &str) -> i32 {
         // `char` is `char(1)`, and `bpchar` has no length.
         (BPCHAR, None) if is_char(declared) => 1,
         (VARCHAR | BPCHAR, Some([length])) => i32::from(*length),
+        // The digits of a second have no number added.
+        (TIME | TIMESTAMP | TIMESTAMPTZ, Some([digits])) => return i32::from(*digits).min(6),
         (NUMERIC, Some([digits])) => i32::from(*digits) << 16,
         (NUMERIC, Some([digits, scale])) => i32::from(*digits) << 16 | i32::from(*scale),
         _ => return -1,
@@ -503,6 +505,9 @@ mod tests {
             ("char(84)", 88),
             ("Character", 5),
             ("bpchar", -1),
+            ("timestamp(0) with time zone", 0),
+            ("time(3)", 3),
+            ("date(3)", -1),
             ("numeric", -1),
             ("int", -1),
             ("varchar(x)", -1),
