@@ -24,7 +24,7 @@ use crate::host::{self, UserLock};
 use crate::memory::{self, Limits, Taken};
 use crate::settings::Config;
 use crate::timeouts::Timeouts;
-use crate::vfs::{Database, PATIENCE, guarded};
+use crate::vfs::{self, Database, PATIENCE, guarded};
 use ums::lock::Lock;
 
 /// How many steps of SQLite's virtual machine run between two looks whether others
@@ -32,6 +32,8 @@ use ums::lock::Lock;
 const STEPS_PER_LOOK: i32 = 1000;
 /// How many prepared statements a pooled connection keeps.
 const STATEMENTS_KEPT: usize = 32;
+/// How many small blocks of memory a connection keeps for its statements: SQLite's default.
+const LOOKASIDE_BLOCKS: i32 = 100;
 /// How many idle connections one scheduler's pool keeps.
 const IDLE_KEPT: usize = 32;
 /// How much memory, in bytes, an idle connection may keep.
@@ -219,6 +221,8 @@ impl Engine {
 
     fn connect_with(&self, account: Taken) -> Result<Db> {
         let (mut connection, _) = self.files.connect(&self.path, PATIENCE)?;
+        // The functions stay, and would take the blocks that statements need.
+        vfs::set_lookaside(&connection, 0);
         connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=FILE;")?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         limits::set(&connection, self.limits.value)?;
@@ -248,6 +252,7 @@ impl Engine {
             vec![Box::new(group_commit), Box::new(page_pool), Box::new(memory), Box::new(clients)];
         tables::register(&connection, own)?;
         rusqlite::vtab::series::load_module(&connection)?;
+        vfs::set_lookaside(&connection, LOOKASIDE_BLOCKS);
         let schema = self.schema();
         Ok(Db { connection, probe, refused, schema, catalog: false, config, account })
     }

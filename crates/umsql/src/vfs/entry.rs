@@ -57,6 +57,21 @@ pub(crate) fn spelled(real: f64) -> String {
     String::from_utf8_lossy(&text[..end]).into_owned()
 }
 
+/// The size of a block that a connection keeps for itself, in bytes: SQLite's default.
+const LOOKASIDE: c_int = 1200;
+
+/// Gives a connection so many small blocks of memory of its own. Nothing happens if it uses some of
+/// those that it has.
+pub(crate) fn set_lookaside(connection: &Connection, blocks: c_int) {
+    // SAFETY: Own Memory: the connection is open, and SQLite allocates the blocks itself, because
+    // the pointer is null. The option takes these three arguments.
+    unsafe {
+        let memory = std::ptr::null_mut::<c_void>();
+        let option = ffi::SQLITE_DBCONFIG_LOOKASIDE;
+        ffi::sqlite3_db_config(connection.handle(), option, memory, LOOKASIDE, blocks);
+    }
+}
+
 /// Registers the file system with SQLite; it is never unregistered.
 pub(super) fn register(vfs: &'static Vfs) {
     let table = Box::leak(Box::new(ffi::sqlite3_vfs {

@@ -51,7 +51,7 @@ pub(crate) use connect::PATIENCE;
 pub(crate) use database::Database;
 #[cfg(test)]
 pub(crate) use database::Seat;
-pub(crate) use entry::spelled;
+pub(crate) use entry::{set_lookaside, spelled};
 pub(crate) use filesystem::Vfs;
 #[cfg(test)]
 pub(crate) use log::Counts;
