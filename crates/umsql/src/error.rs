@@ -256,6 +256,10 @@ fn from_message(message: String) -> SqlError {
     found.unwrap_or_else(|| SqlError::new(other_code(&message), message))
 }
 
+/// The message about a query that stands for a value, and returned several rows.
+pub(crate) const SEVERAL_ROWS: &str =
+    "more than one row returned by a subquery used as an expression";
+
 /// Returns the SQLSTATE of a message about a value that is none of its type.
 fn value_code(message: &str) -> Option<&'static str> {
     if let Some(rest) = message.strip_prefix("invalid input syntax for type ") {
@@ -267,6 +271,9 @@ fn value_code(message: &str) -> Option<&'static str> {
     }
     if message.starts_with("unit \"") && message.contains(" for type ") {
         return Some(if message.contains(" not supported ") { "0A000" } else { "22023" });
+    }
+    if message == SEVERAL_ROWS {
+        return Some("21000");
     }
     if message.starts_with("cannot cast type ") {
         return Some("42846");

@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::accounts::Role;
 use crate::auth::{Login, WRONG_PASSWORD};
 use crate::dialect::tokens::Token;
+use crate::dialect::{Statement, statement};
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
@@ -445,12 +446,13 @@ impl Session {
         sent
     }
 
-    /// Returns the tokens of a statement, whose literals have the types of the columns beside them.
-    pub(crate) fn typed<'t, 'a>(&mut self, tokens: &'t mut [Token<'a>]) -> Result<&'t [Token<'a>]> {
-        if plan::has_literals(tokens) && self.tx != Tx::Failed {
-            plan::read_literals(tokens, self.lease()?)?;
+    /// Recognises a statement of the query `text`.
+    pub(crate) fn recognise(&mut self, tokens: &mut [Token<'_>], text: &str) -> Result<Statement> {
+        if self.tx != Tx::Failed && plan::is_analysed(tokens) {
+            plan::recognise(tokens, text, self.lease()?)
+        } else {
+            statement::recognise(tokens, text)
         }
-        Ok(tokens)
     }
 
     pub(crate) fn ready(&mut self) {

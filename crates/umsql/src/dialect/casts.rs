@@ -17,6 +17,9 @@ use crate::wire::types;
 /// The most tokens in the parentheses after a type's name.
 const MODIFIER_MAX: usize = 8;
 
+/// How a truth value becomes a text.
+const TRUTH_WORDS: &str = "WHEN 1 THEN 'true' WHEN 0 THEN 'false' END";
+
 /// The name of a type in the tokens.
 struct TypeName {
     /// How many tokens it takes.
@@ -40,6 +43,7 @@ impl Rewriter<'_, '_> {
         if self.moved > MOVED_MAX {
             return false;
         }
+        let is_truth = self.peek(0).is_some_and(|token| token.kind == TokenKind::TruthCast);
         let type_at = if self.next_is(1, "pg_catalog") { 3 } else { 1 };
         let regclass = self.next_is(type_at, "regclass");
         self.skip(1 + target.len);
@@ -54,6 +58,8 @@ impl Rewriter<'_, '_> {
             )
         } else if truth && target.oid == types::TEXT {
             format!("'{}'", operand.to_ascii_lowercase())
+        } else if is_truth {
+            format!("(CASE pg_bool({operand}) {TRUTH_WORDS})")
         } else if let Some(function) = self.conversion(target.oid) {
             format!("{function}({operand}{})", target.arguments)
         } else {
@@ -71,6 +77,15 @@ impl Rewriter<'_, '_> {
         else {
             return false;
         };
+        let is_truth = self.peek(0).is_some_and(|token| token.kind == TokenKind::TruthCast);
+        if is_truth && let Some(len) = self.out[start..].find('(') {
+            self.moved += self.out.len() - start;
+            self.out.replace_range(start..start + len, "(CASE pg_bool");
+            self.skip(1 + target.len);
+            self.out.push_str(&format!(") {TRUTH_WORDS}"));
+            self.operand = None;
+            return true;
+        }
         let function = self.conversion(target.oid).filter(|_| self.moved <= MOVED_MAX);
         let word = self.out[start..].find('(').map(|len| start..start + len);
         let (Some(function), Some(word)) = (function, word) else {

@@ -9,7 +9,7 @@
 //! Casts are in `casts`.
 
 use super::rewrite::{MOVED_MAX, Rewriter, is_operator_word};
-use super::tokens::Token;
+use super::tokens::{Token, items};
 
 impl<'t, 'a> Rewriter<'t, 'a> {
     /// Returns whether the parenthesis that was just copied begins a query in a FROM clause.
@@ -96,7 +96,14 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             column = self.tokens.get(list + 1).map_or(column, |token| token.text);
             after = list + 2;
         }
-        let call = self.inner(&self.tokens[self.at + 1..=close]);
+        let call = match &items(&self.tokens[self.at + 2..close])[..] {
+            // A series with a negative step begins at the larger number.
+            [from, to, step] if step.len() > 1 && step[0].sign("-") => {
+                let [from, to, step] = [to, from, step].map(|part| self.inner(part));
+                format!("({from}, {to}, {step})")
+            }
+            _ => self.inner(&self.tokens[self.at + 1..=close]),
+        };
         let text =
             format!("(SELECT value AS {column} FROM generate_series{call}) AS {}", alias.text);
         let count = after + 1 - self.at;

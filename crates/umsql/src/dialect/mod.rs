@@ -23,4 +23,4 @@ pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, Table
 pub(crate) use prepare::{Execute, Prepare};
 pub(crate) use statement::{Copy, Statement};
 pub(crate) use titles::entitle;
-pub(crate) use translate::Sql;
+pub(crate) use translate::{ResultType, ResultTypes, Sql};

@@ -27,6 +27,8 @@ pub(super) struct Open {
     cast: bool,
     /// Whether a query in a FROM clause begins here.
     query: bool,
+    /// Whether a query begins here that stands for a value, and may return several rows.
+    only: bool,
 }
 
 pub(super) struct Rewriter<'t, 'a> {
@@ -41,6 +43,9 @@ pub(super) struct Rewriter<'t, 'a> {
     copied: usize,
     /// The number of rewriters around this one.
     depth: usize,
+    /// Whether names in double quotes get others. SQLite takes a name in double quotes that is no
+    /// column for a text. The schema keeps its quotes.
+    requotes: bool,
     /// For each ORDER BY whose list is not complete, the number of parentheses around it.
     pub(super) orders: Vec<usize>,
     /// The number of bytes that casts have moved so far.
@@ -53,6 +58,11 @@ const DEPTH_MAX: usize = 16;
 /// Each cast of a cast moves its operand again; after this many moved bytes no further cast is
 /// translated.
 pub(super) const MOVED_MAX: usize = 16 << 20;
+/// What is around a query that stands for a value. A second row is an error; one row's smallest
+/// value is its value.
+const ONLY_BEGIN: &str =
+    "SELECT iif(count(*) > 1, ums_several_rows(), min(v)) FROM (WITH ums_v(v) AS (";
+const ONLY_END: &str = ") SELECT v FROM ums_v LIMIT 2)";
 /// The most tokens of a form that is translated.
 const FORM_MAX: usize = 2000;
 
@@ -70,6 +80,9 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             open: Vec::new(),
             copied,
             depth: 0,
+            requotes: ["select", "with", "insert", "update", "delete", "("]
+                .iter()
+                .any(|word| tokens[0].is(word) || tokens[0].sign(word)),
             orders: Vec::new(),
             moved: 0,
         }
@@ -128,14 +141,19 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     fn copy(&mut self, token: &Token<'a>) {
         let name_before = self.at > 0 && self.tokens[self.at - 1].kind == TokenKind::Word;
         let after_dot = self.at > 0 && self.tokens[self.at - 1].sign(".");
-        let start = self.put(1, token.text);
+        let start = match token.kind {
+            TokenKind::Quoted if self.requotes => {
+                self.put(1, &format!("`{}`", token.name().replace('`', "``")))
+            }
+            _ => self.put(1, token.text),
+        };
         match (token.kind, token.text) {
             (TokenKind::Sign, "(") => {
                 let cast = name_before && self.tokens[self.at - 2].is("cast");
                 let call = name_before && !is_operator_word(&self.tokens[self.at - 2]);
                 let operand = if call { self.operand.unwrap_or(start) } else { start };
                 let query = self.begins_derived_table();
-                self.open.push(Open { operand, start, cast, query });
+                self.open.push(Open { operand, start, cast, query, only: false });
                 self.operand = None;
             }
             (TokenKind::Sign, ")") => {
@@ -157,10 +175,29 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     fn special(&mut self, token: &Token<'a>) -> bool {
         match token.kind {
             TokenKind::Sign => self.special_sign(token),
+            TokenKind::TruthCast if token.text == "::" => self.special_sign(token),
+            TokenKind::TruthCast => self.special_word(token),
             TokenKind::Word => self.special_word(token),
             TokenKind::Escaped | TokenKind::Dollar => {
                 let text = format!("'{}'", token.value().replace('\'', "''"));
                 self.operand = Some(self.put(1, &text));
+                true
+            }
+            TokenKind::Digits => {
+                let value = token.value();
+                let number = value.trim().trim_start_matches('+');
+                let is_below = number.starts_with('-');
+                let text = if is_below { format!("({number})") } else { number.to_owned() };
+                self.operand = Some(self.put(1, &text));
+                true
+            }
+            TokenKind::Only => {
+                if let Some(open) = self.open.last_mut() {
+                    open.only = true;
+                    self.out.push_str(ONLY_BEGIN);
+                }
+                self.put(1, token.text);
+                self.operand = None;
                 true
             }
             TokenKind::Truth => {
@@ -175,6 +212,10 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     fn special_sign(&mut self, token: &Token<'a>) -> bool {
         let operator = match token.text {
             "::" => return self.cast_suffix(),
+            ")" if self.open.last().is_some_and(|open| open.only) => {
+                self.out.push_str(ONLY_END);
+                return false;
+            }
             "~" if self.operand.is_some() => "REGEXP",
             "!~" => "NOT REGEXP",
             "~*" => "REGEXP '(?i)' ||",
@@ -254,7 +295,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let Some(field) = field.filter(|_| self.next_is(3, "from")) else { return false };
         let field = field.value().replace('\'', "''");
         let start = self.put(4, &format!("extract('{field}',"));
-        self.open.push(Open { operand: start, start, cast: false, query: false });
+        self.open.push(Open { operand: start, start, cast: false, query: false, only: false });
         self.operand = None;
         true
     }
@@ -293,7 +334,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     /// Returns the translation of a part of the statement.
     pub(super) fn inner(&self, tokens: &'t [Token<'a>]) -> String {
         let depth = self.depth + 1;
-        Rewriter { depth, ..Rewriter::new(self.source, tokens) }.run()
+        let requotes = self.requotes;
+        Rewriter { depth, requotes, ..Rewriter::new(self.source, tokens) }.run()
     }
 
     /// Returns the index of the parenthesis that closes the one at `open`. Returns None if the form
@@ -401,6 +443,46 @@ mod tests {
                 "create table t(a int check (cast(a AS int) > 0))",
             ),
             ("select ':: x'", "select ':: x'"),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn tokens_that_were_marked_become_what_they_mean() {
+        let marked = |source: &str, at: usize, kind| {
+            let mut list = tokens(source).unwrap();
+            list[at].kind = kind;
+            rewrite(source, &list)
+        };
+        let cases = [
+            ("select '+5', 1", 1, TokenKind::Digits, "select 5, 1"),
+            ("select 1-'-5'", 3, TokenKind::Digits, "select 1-(-5)"),
+            (
+                "select f(a)::text || 'x'",
+                5,
+                TokenKind::TruthCast,
+                "select (CASE pg_bool(f(a)) WHEN 1 THEN 'true' WHEN 0 THEN 'false' END) || 'x'",
+            ),
+            (
+                "select cast(a = b as text)",
+                6,
+                TokenKind::TruthCast,
+                "select (CASE pg_bool(a = b) WHEN 1 THEN 'true' WHEN 0 THEN 'false' END)",
+            ),
+        ];
+        for (source, at, kind, expected) in cases {
+            assert_eq!(marked(source, at, kind), expected);
+        }
+    }
+
+    #[test]
+    fn a_name_in_double_quotes_is_never_a_text() {
+        let cases = [
+            ("select \"a\".\"b`c\" from t", "select `a`.`b``c` from t"),
+            ("delete from \"a\"\"b\"", "delete from `a\"b`"),
+            ("create view v as select \"a\"", "create view v as select \"a\""),
         ];
         for (from, to) in cases {
             assert_eq!(one(from), to);

@@ -17,6 +17,13 @@ pub(crate) enum TokenKind {
     Text,
     /// `'text'` that means a truth value, because of the column beside it (`plan/literals.rs`).
     Truth,
+    /// `'text'` that means a number, because of what is beside it (`plan/refusals.rs`).
+    Digits,
+    /// The first word of a query in parentheses that stands for a value, and that may return
+    /// several rows, which is an error.
+    Only,
+    /// `::`, or AS, of a cast from a truth value to a text.
+    TruthCast,
     /// `E'text'`, with backslashes.
     Escaped,
     /// `$tag$text$tag$`.
@@ -39,11 +46,12 @@ pub(crate) struct Token<'a> {
 impl Token<'_> {
     /// Returns whether this is the keyword `word`, which is given in lower case.
     pub(crate) fn is(&self, word: &str) -> bool {
-        self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(word)
+        matches!(self.kind, TokenKind::Word | TokenKind::Only | TokenKind::TruthCast)
+            && self.text.eq_ignore_ascii_case(word)
     }
 
     pub(crate) fn sign(&self, sign: &str) -> bool {
-        self.kind == TokenKind::Sign && self.text == sign
+        matches!(self.kind, TokenKind::Sign | TokenKind::TruthCast) && self.text == sign
     }
 
     pub(crate) fn end(&self) -> usize {
@@ -73,7 +81,7 @@ impl Token<'_> {
     /// Returns the value of a string literal. For any other token, returns its text.
     pub(crate) fn value(&self) -> String {
         match self.kind {
-            TokenKind::Text | TokenKind::Truth => {
+            TokenKind::Text | TokenKind::Truth | TokenKind::Digits => {
                 self.text[1..self.text.len() - 1].replace("''", "'")
             }
             // What cannot be read was refused when the text was cut into tokens.

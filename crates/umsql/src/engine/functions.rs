@@ -15,7 +15,7 @@ use rusqlite::{Connection, Error, Result};
 
 use super::probe::Probe;
 use super::scalar::{direct, scalar};
-use crate::error::{CANCELLED, SqlError};
+use crate::error::{CANCELLED, SEVERAL_ROWS, SqlError};
 use crate::host;
 use crate::settings::{Config, Scope};
 use crate::wire::{datetime, types};
@@ -113,6 +113,9 @@ fn session(connection: &Connection) -> Result<()> {
     for name in ["now", "clock_timestamp", "statement_timestamp", "transaction_timestamp"] {
         scalar(connection, name, 0, |_| Ok(text(&now())))?;
     }
+    scalar(connection, "ums_several_rows", 0, |_: &Context<'_>| -> Result<Value> {
+        Err(Error::UserFunctionError(SEVERAL_ROWS.into()))
+    })?;
     scalar(connection, "pg_bool", 1, |context| match context.get_raw(0) {
         ValueRef::Null => Ok(Value::Null),
         ValueRef::Integer(int) => Ok(Value::Integer((int != 0).into())),

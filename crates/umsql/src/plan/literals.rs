@@ -16,7 +16,7 @@ use crate::wire::types;
 const TRUTH_LEN: usize = 7;
 
 /// Returns whether [`read_literals`] could change something in the statement, or refuse it.
-pub(crate) fn has_literals(tokens: &[Token<'_>]) -> bool {
+pub(super) fn has_literals(tokens: &[Token<'_>]) -> bool {
     let writes = ["insert", "update"].iter().any(|word| tokens[0].is(word));
     let reads = ["select", "delete", "with"].iter().any(|word| tokens[0].is(word));
     let is_literal = |token: &Token<'_>| {
@@ -30,7 +30,7 @@ pub(crate) fn has_literals(tokens: &[Token<'_>]) -> bool {
 ///
 /// # Errors
 /// 22P02 if a literal beside a boolean column is no truth value.
-pub(crate) fn read_literals(tokens: &mut [Token<'_>], db: &Connection) -> Result<()> {
+pub(super) fn read_literals(tokens: &mut [Token<'_>], db: &Connection) -> Result<()> {
     let names = Names::certain(db, tokens);
     let mut found = Vec::new();
     implied(tokens, &names, TokenKind::Text, |index, implied| {

@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use super::analysis::analyse;
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
-use crate::dialect::tokens::{statements, tokens};
-use crate::dialect::{Statement, statement};
+use crate::dialect::tokens::{Token, statements, tokens};
+use crate::dialect::{ResultTypes, Sql, Statement, statement};
 use crate::error::{Result, SqlError};
 use crate::wire::types::{self, Column};
 
@@ -51,10 +52,31 @@ impl Plan {
         if has_literals(tokens) {
             read_literals(tokens, db)?;
         }
-        let statement = statement::recognise(tokens, text)?;
         let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
+        let results = analyse(tokens, &types, db)?;
+        let statement = with_types(statement::recognise(tokens, text)?, results);
         let (described, size) = (OnceLock::new(), text.len());
         Ok(Plan { statement: Some(statement), types, described, size })
+    }
+}
+
+/// Recognises a statement of the query `text` that is executed at once.
+pub(crate) fn recognise(
+    tokens: &mut [Token<'_>],
+    text: &str,
+    db: &Connection,
+) -> Result<Statement> {
+    if has_literals(tokens) {
+        read_literals(tokens, db)?;
+    }
+    let results = analyse(tokens, &[], db)?;
+    Ok(with_types(statement::recognise(tokens, text)?, results))
+}
+
+fn with_types(statement: Statement, types: ResultTypes) -> Statement {
+    match statement {
+        Statement::Sql(sql) => Statement::Sql(Sql { types, ..sql }),
+        other => other,
     }
 }
 
