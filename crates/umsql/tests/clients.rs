@@ -151,6 +151,27 @@ fn a_cast_returns_a_value_of_its_type_or_an_error() {
 }
 
 #[test]
+fn arrays_of_queries_and_casts_have_the_values_of_postgresql() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let values = "from (values (2, 'a b'), (1, null)) as v(n, s)";
+    let sql = format!("select array(select n {values} order by n), array(select s {values})");
+    let row = client.query_one(&sql, &[]).unwrap();
+    assert_eq!(row.get::<_, Vec<i32>>(0), [1, 2]);
+    assert_eq!(row.get::<_, Vec<Option<String>>>(1), [Some("a b".to_owned()), None]);
+    let casts = "select (1 = 1)::text || 'abc'::varchar(2) || 'ab  '::char(9) || '|'";
+    assert_eq!(one(&mut client, casts), "trueabab|");
+    client.batch_execute("create table t(n int)").unwrap();
+    assert_eq!(one(&mut client, "select coalesce((select n from t), 7)"), "7");
+    client.batch_execute("insert into t values (1), (2)").unwrap();
+    let several = client.simple_query("select (select n from t)");
+    assert_eq!(code(several.map(drop)), SqlState::CARDINALITY_VIOLATION);
+    assert_eq!(one(&mut client, "select (select n from t where n > 1)"), "2");
+    let unknown = client.simple_query("select \"text\" from t");
+    assert_eq!(code(unknown.map(drop)), SqlState::UNDEFINED_COLUMN);
+}
+
+#[test]
 fn a_list_of_values_can_name_its_columns() {
     let server = TestServer::start();
     let mut client = server.client();

@@ -27,6 +27,8 @@ struct TypeName {
     oid: u32,
     /// The precision and scale of a numeric, as further arguments of a call.
     arguments: String,
+    /// The most characters of a `varchar(n)` or a `char(n)`.
+    length: Option<String>,
 }
 
 impl Rewriter<'_, '_> {
@@ -62,6 +64,10 @@ impl Rewriter<'_, '_> {
             format!("(CASE pg_bool({operand}) {TRUTH_WORDS})")
         } else if let Some(function) = self.conversion(target.oid) {
             format!("{function}({operand}{})", target.arguments)
+        } else if let Some(length) = target.length.filter(|_| !self.is_in_schema()) {
+            let cut = format!("substr(CAST({operand} AS text), 1, {length})");
+            // The spaces at the end of a char(n) have no meaning.
+            if target.oid == types::BPCHAR { format!("rtrim({cut}, ' ')") } else { cut }
         } else {
             format!("CAST({operand} AS {})", storage(target.oid))
         };
@@ -83,6 +89,19 @@ impl Rewriter<'_, '_> {
             self.out.replace_range(start..start + len, "(CASE pg_bool");
             self.skip(1 + target.len);
             self.out.push_str(&format!(") {TRUTH_WORDS}"));
+            self.operand = None;
+            return true;
+        }
+        if let Some(length) = target.length.as_ref().filter(|_| !self.is_in_schema())
+            && let Some(len) = self.out[start..].find('(')
+        {
+            let is_char = target.oid == types::BPCHAR;
+            self.moved += self.out.len() - start;
+            let begins = if is_char { "rtrim(substr(CAST" } else { "substr(CAST" };
+            self.out.replace_range(start..start + len, begins);
+            self.skip(1 + target.len);
+            let ends = if is_char { "), ' '" } else { "" };
+            self.out.push_str(&format!(" AS text), 1, {length}{ends}"));
             self.operand = None;
             return true;
         }
@@ -139,6 +158,7 @@ impl Rewriter<'_, '_> {
             types::FLOAT8 => "float8",
             types::NUMERIC => "numeric",
             types::BYTEA => "bytea",
+            types::UUID => "pg_uuid",
             types::TIMESTAMP => "pg_timestamp",
             types::TIMESTAMPTZ => "pg_timestamptz",
             _ => return None,
@@ -192,10 +212,18 @@ impl Rewriter<'_, '_> {
             len += 2;
             oid = types::TEXT;
         }
+        let mut length = None;
+        if matches!(oid, types::VARCHAR | types::BPCHAR) {
+            length = arguments.strip_prefix(", ").map(str::to_owned);
+            // `char` alone is one character.
+            let is_one =
+                name.eq_ignore_ascii_case("char") || name.eq_ignore_ascii_case("character");
+            length = length.or(is_one.then(|| "1".to_owned()));
+        }
         if oid != types::NUMERIC {
             arguments.clear();
         }
-        Some(TypeName { len, oid, arguments })
+        Some(TypeName { len, oid, arguments, length })
     }
 }
 

@@ -63,9 +63,10 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     pub(super) fn array(&mut self) -> bool {
         let Some(close) = self.closing(self.at + 1) else { return false };
         let select = self.inner(&self.tokens[self.at + 2..close]);
-        let list = format!("SELECT NULL AS item WHERE 0 UNION ALL {select}");
-        let text =
-            format!("(SELECT '{{' || coalesce(group_concat(item), '') || '}}' FROM ({list}))");
+        let text = format!(
+            "(WITH ums_a(item) AS ({select}) \
+             SELECT '{{' || coalesce(group_concat(ums_element(item)), '') || '}}' FROM ums_a)"
+        );
         self.operand = Some(self.put(close + 1 - self.at, &text));
         true
     }
@@ -144,4 +145,33 @@ fn is_clause_word(token: &Token<'_>) -> bool {
         "returning",
     ];
     WORDS.iter().any(|word| token.is(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rewrite::rewrite;
+    use super::super::tokens::tokens;
+
+    fn one(source: &str) -> String {
+        rewrite(source, &tokens(source).unwrap())
+    }
+
+    #[test]
+    fn an_array_of_a_query_is_one_text() {
+        let cases = [
+            (
+                "select array(select a::int from t order by b)",
+                "select (WITH ums_a(item) AS (select int4(a) from t order by b NULLS LAST) SELECT \
+                 '{' || coalesce(group_concat(ums_element(item)), '') || '}' FROM ums_a)",
+            ),
+            (
+                "select 1 from generate_series(9, $1, -2)",
+                "select 1 from (SELECT value AS generate_series FROM \
+                 generate_series($1, 9, -2)) AS generate_series",
+            ),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
 }

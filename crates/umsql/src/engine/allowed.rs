@@ -54,9 +54,9 @@ const OWN: &str = "\
     pg_advisory_unlock_all pg_bool pg_date pg_encoding_to_char pg_function_is_visible \
     pg_get_constraintdef pg_get_expr pg_get_userbyid pg_is_in_recovery pg_relation_is_publishable \
     pg_size_pretty pg_sleep pg_table_is_visible pg_table_size pg_timestamp pg_timestamptz \
-    pg_type_is_visible preemptive_sleep session_user set_config shobj_description \
-    statement_timestamp transaction_timestamp ums_several_rows ums_type_oid ums_type_width \
-    version";
+    pg_type_is_visible pg_uuid preemptive_sleep session_user set_config shobj_description \
+    statement_timestamp transaction_timestamp ums_element ums_several_rows ums_type_oid \
+    ums_type_width version";
 
 /// PRAGMAs with and without a value. Those that change something change it for one connection, or
 /// are writes that pass the write gate.

@@ -29,6 +29,7 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
         scaled(context, context.get_raw(2).as_i64().unwrap_or(0))
     })?;
     deterministic(connection, "bytea", 1, |context| bytea(context.get_raw(0)))?;
+    deterministic(connection, "pg_uuid", 1, |context| uuid(context.get_raw(0)))?;
     // A date of 'today' is another one tomorrow.
     let times = [
         ("pg_date", types::DATE),
@@ -151,6 +152,23 @@ fn bytea(value: ValueRef<'_>) -> Result<Value> {
     types::decode(Some(text), types::BYTEA, 0).map_err(|error| failed(&error.message))
 }
 
+/// Returns a UUID as PostgreSQL writes it: in lower case, with hyphens.
+fn uuid(value: ValueRef<'_>) -> Result<Value> {
+    let text = match value {
+        ValueRef::Null => return Ok(Value::Null),
+        ValueRef::Text(text) => short(text, types::UUID)?,
+        _ => return Err(cannot_cast("bytea", types::UUID)),
+    };
+    let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+    let digits: String = text.chars().filter(|char| *char != '-').collect();
+    if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(invalid(value, types::UUID));
+    }
+    let digits = digits.to_ascii_lowercase();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    Ok(Value::Text(parts.join("-")))
+}
+
 fn time(value: ValueRef<'_>, oid: u32) -> Result<Value> {
     let text = match value {
         ValueRef::Null => return Ok(Value::Null),
@@ -206,6 +224,10 @@ mod tests {
             ("numeric('1.005e2', 5, 1)", Value::Real(100.5)),
             ("numeric(1.25, 3, 1)", Value::Real(1.3)),
             ("bytea('\\x00ff')", Value::Blob(vec![0, 255])),
+            (
+                "pg_uuid('{A0EEBC999C0B4EF8-BB6D6BB9BD380A11}')",
+                text("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+            ),
             ("pg_date('2020-02-29 23:59:59')", text("2020-02-29")),
             ("pg_date('2020-02-29 23:00:00-02')", text("2020-03-01")),
             ("pg_timestamp('2020-01-01T10:00')", text("2020-01-01 10:00:00")),
@@ -231,6 +253,8 @@ mod tests {
             ("numeric('x')", "22P02"),
             ("numeric(123.4, 4, 2)", "22003"),
             ("bytea('\\xf')", "22P02"),
+            ("pg_uuid('a0')", "22P02"),
+            ("pg_uuid(5)", "42846"),
             ("pg_date('2020-13-01')", "22008"),
             ("pg_date('2020-02-30')", "22008"),
             ("pg_date('soon')", "22007"),

@@ -18,7 +18,7 @@ use super::scalar::{direct, scalar};
 use crate::error::{CANCELLED, SEVERAL_ROWS, SqlError};
 use crate::host;
 use crate::settings::{Config, Scope};
-use crate::wire::{datetime, types};
+use crate::wire::{arrays, datetime, types};
 use ums::lock::Lock;
 
 pub(crate) const VERSION: &str = "PostgreSQL 15.0 (umsql, SQLite ";
@@ -113,6 +113,10 @@ fn session(connection: &Connection) -> Result<()> {
     for name in ["now", "clock_timestamp", "statement_timestamp", "transaction_timestamp"] {
         scalar(connection, name, 0, |_| Ok(text(&now())))?;
     }
+    scalar(connection, "ums_element", 1, |context| {
+        let value = context.get_raw(0);
+        Ok(arrays::quoted((value != ValueRef::Null).then(|| types::to_text(value))))
+    })?;
     scalar(connection, "ums_several_rows", 0, |_: &Context<'_>| -> Result<Value> {
         Err(Error::UserFunctionError(SEVERAL_ROWS.into()))
     })?;

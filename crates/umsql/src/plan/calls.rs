@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::analysis::Analysis;
 use super::expression::{Argument, Typed, call};
 use super::parts::{NameScope, Operand};
+use crate::dialect::tokens::TokenKind;
 use crate::wire::types;
 
 /// Returns whether the function makes one value of the rows of a group.
@@ -84,8 +85,31 @@ impl Analysis<'_, '_> {
         self.within_group(at, end)?;
         if !arguments.is_star {
             self.call(name, &function, &arguments.operands);
+            self.substring(name, &function, &arguments);
         }
         Some(Operand::of(self.typed_call(&function, &arguments)))
+    }
+
+    /// Checks the numbers of a substring. SQLite counts a negative start from the end of the text.
+    fn substring(&mut self, name: usize, function: &str, arguments: &Arguments) {
+        let is_negative = |index: usize| {
+            let place = arguments.places.get(index).cloned();
+            let Some([sign, number]) = place.map(|place| &self.tokens[place]) else { return false };
+            sign.sign("-") && number.kind == TokenKind::Number && number.text != "0"
+        };
+        if !function.starts_with("substr") {
+            return;
+        }
+        if is_negative(2) {
+            let message = "negative substring length not allowed";
+            self.refuse(name, "22011", message.to_owned());
+        } else if is_negative(1) {
+            self.unsupported(
+                name,
+                "a negative start of a substring is not supported",
+                "In PostgreSQL it is before the first character, in SQLite it counts from the end.",
+            );
+        }
     }
 
     fn typed_call(&mut self, function: &str, arguments: &Arguments) -> Option<Typed> {

@@ -11,7 +11,7 @@
 //! nothing is checked.
 
 use crate::dialect::tokens::Token;
-use crate::wire::types;
+use crate::wire::{arrays, types};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Typed {
@@ -69,6 +69,11 @@ impl Typed {
             types::UNKNOWN => Kind::Open,
             _ => return None,
         })
+    }
+
+    /// Returns the type of an array of this type.
+    pub(super) fn array(self) -> Option<Typed> {
+        arrays::array_of(self.oid).map(Typed::new)
     }
 
     pub(super) fn is_open(self) -> bool {
@@ -224,7 +229,7 @@ fn fixed(function: &str) -> Option<u32> {
         | "rtrim" | "replace" | "reverse" | "left" | "right" | "lpad" | "rpad" | "repeat"
         | "md5" | "chr" | "concat" | "concat_ws" | "split_part" | "translate" | "hex" | "quote"
         | "quote_ident" | "quote_literal" | "typeof" | "group_concat" | "string_agg" | "printf"
-        | "format" | "version" | "strftime" | "time" => types::TEXT,
+        | "format" | "version" => types::TEXT,
         "current_database" | "current_user" | "current_schema" | "session_user" => types::NAME,
         "starts_with" => types::BOOL,
         "date" => types::DATE,

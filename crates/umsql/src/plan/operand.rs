@@ -426,8 +426,15 @@ impl Analysis<'_, '_> {
             let inner = *at + 1..close;
             *at = close + 1;
             if self.begins_query(inner.start, inner.end) {
-                self.only_column(scope, inner);
-                return Some(Operand::default());
+                let element = self.only_column(scope, inner);
+                if element.and_then(Typed::kind) == Some(Kind::Truth) {
+                    self.unsupported(
+                        *at - 1,
+                        "an array of truth values is not supported",
+                        "Cast them to int.",
+                    );
+                }
+                return Some(Operand::of(element.and_then(Typed::array)));
             }
             for item in self.split(inner) {
                 self.expression(scope, item);

@@ -109,6 +109,8 @@ pub(super) struct QueryLevel {
     /// How many aggregates are around this place.
     pub(super) inside: usize,
     pub(super) clause: Clause,
+    /// Whether its columns are those of the statement.
+    pub(super) is_outer: bool,
     /// The names that it gives to its results, in lower case.
     pub(super) aliases: Vec<String>,
 }

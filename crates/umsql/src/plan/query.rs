@@ -267,7 +267,8 @@ impl Analysis<'_, '_> {
         if !self.is(start, end, "select") {
             return Query::default();
         }
-        self.levels.push(QueryLevel::default());
+        let is_outer = self.levels.is_empty() && !in_set;
+        self.levels.push(QueryLevel { is_outer, ..QueryLevel::default() });
         let query = self.select(parent, start + 1..end, in_set);
         self.levels.pop();
         query

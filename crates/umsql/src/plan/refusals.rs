@@ -22,6 +22,8 @@ const OF_TEXT: &str = "upper lower initcap length char_length character_length o
                        repeat strpos starts_with split_part md5 ascii translate";
 /// Functions whose first argument is a number.
 const OF_NUMBERS: &str = "sum avg abs round trunc ceil ceiling floor sign sqrt exp ln";
+/// Functions to which a literal in quotes is a floating point number.
+const OF_REALS: &str = "abs round trunc ceil ceiling floor sign sqrt exp ln";
 /// Functions whose second argument is a length.
 const OF_LENGTHS: &str = "substr substring left right lpad rpad repeat";
 
@@ -211,6 +213,8 @@ impl Analysis<'_, '_> {
             let types: Vec<_> = arguments.iter().map(name).collect();
             let message = format!("function {function}({}) does not exist", types.join(", "));
             self.refuse(at, "42883", message);
+        } else if kind == Some(Kind::Open) && has(OF_REALS, function) {
+            self.coerce(arguments[0], Typed::new(types::FLOAT8));
         } else if function == "count" && arguments.is_empty() {
             let message = "count(*) must be used to call a parameterless aggregate function";
             self.refuse(at, "42809", message.to_owned());

@@ -147,7 +147,12 @@ impl Analysis<'_, '_> {
         qualifier: Option<&str>,
         at: usize,
     ) -> Columns {
-        if scope.is_open {
+        // SQLite knows the declarations of the statement's columns.
+        let is_table = |relation: &Relation| {
+            matches!(relation.source, Source::Table(_)) && relation.merged.is_empty()
+        };
+        let is_outer = self.levels.last().is_some_and(|level| level.is_outer);
+        if scope.is_open || (is_outer && scope.relations.iter().all(is_table)) {
             return None;
         }
         let mut all: Vec<Outcome> = Vec::new();

@@ -245,6 +245,7 @@ fn a_literal_in_quotes_is_a_value_of_the_type_beside_it() {
         ),
         ("select coalesce(1, 'a')", "22P02", "invalid input syntax for type integer: \"a\""),
         ("select substr('abc', 'x')", "22P02", "invalid input syntax for type integer: \"x\""),
+        ("select abs('x')", "22P02", "invalid input syntax for type double precision: \"x\""),
         (
             "select case when 'a' then 1 end",
             "22P02",
@@ -361,6 +362,13 @@ fn distinct_orders_by_results_and_limits_are_not_negative() {
             "0A000",
             "|| of a truth value is not supported",
         ),
+        ("select substr(s, 1, -2) from t", "22011", "negative substring length not allowed"),
+        (
+            "select substr(s, -2) from t",
+            "0A000",
+            "a negative start of a substring is not supported",
+        ),
+        ("select array(select flag from t)", "0A000", "an array of truth values is not supported"),
         ("select concat('a', 1 = 1)", "0A000", "concat of a truth value is not supported"),
         (
             "select * from (select s, n from t) as x join u using (n)",

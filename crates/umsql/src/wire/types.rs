@@ -8,7 +8,7 @@
 
 use rusqlite::types::{Value, ValueRef};
 
-use super::{datetime, message::utf8, numeric};
+use super::{arrays, datetime, message::utf8, numeric};
 use crate::error::{Result, SqlError};
 
 pub(crate) const BOOL: u32 = 16;
@@ -261,7 +261,20 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()>
             plain(out, value);
         }
         VOID => (),
+        _ if arrays::element_of(oid).is_some() => array(out, value, oid)?,
         _ => plain(out, value),
+    }
+    Ok(())
+}
+
+fn array(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()> {
+    let found = arrays::element_of(oid).zip(arrays::elements(&to_text(value)));
+    let (element, elements) = found.ok_or_else(|| misfit(value, oid))?;
+    out.extend(arrays::head(&elements, element));
+    let column = Column { format: 1, ..Column::new("", element) };
+    for text in &elements {
+        let value = text.as_ref().map_or(ValueRef::Null, |text| ValueRef::Text(text.as_bytes()));
+        encode(out, value, &column)?;
     }
     Ok(())
 }
@@ -519,6 +532,20 @@ mod tests {
                 assert_eq!(round_trip(value.clone(), oid, format), value, "{oid} {format}");
             }
         }
+    }
+
+    #[test]
+    fn an_array_has_postgresqls_binary_form() {
+        let binary = |text: &str| {
+            let mut out = Vec::new();
+            let column = Column { format: 1, ..Column::new("", 1007) };
+            encode(&mut out, ValueRef::Text(text.as_bytes()), &column).unwrap();
+            let numbers =
+                out[4..].chunks(4).map(|part| u32::from_be_bytes(part.try_into().unwrap()));
+            numbers.collect::<Vec<_>>()
+        };
+        assert_eq!(binary("{}"), [0, 0, INT4]);
+        assert_eq!(binary("{7,NULL}"), [1, 1, INT4, 2, 1, 4, 7, u32::MAX]);
     }
 
     #[test]
