@@ -174,4 +174,58 @@ mod tests {
             assert_eq!(one(from), to);
         }
     }
+
+    #[test]
+    fn a_series_gives_its_column_the_name_postgresql_gives_it() {
+        let cases = [
+            (
+                "select i from generate_series(1, $1::int) as i where i > 1",
+                "select i from (SELECT value AS i FROM generate_series(1, int4($1))) AS i \
+                 where i > 1",
+            ),
+            (
+                "select * from generate_series(1,3)",
+                "select * from (SELECT value AS generate_series FROM generate_series(1,3)) \
+                 AS generate_series",
+            ),
+            (
+                "select n from generate_series(1,3) t(n)",
+                "select n from (SELECT value AS n FROM generate_series(1,3)) AS t",
+            ),
+            (
+                "insert into t select 1 from generate_series(1,3) returning x",
+                "insert into t select 1 from (SELECT value AS generate_series FROM \
+                 generate_series(1,3)) AS generate_series returning x",
+            ),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn a_query_in_a_from_clause_gives_its_columns_their_names() {
+        let cases = [
+            (
+                "select * from (values (1,'(')) as t(a, \"B\") where a = 1",
+                "select * from (WITH ums_t(a, \"B\") AS (values (1,'(')) SELECT * FROM ums_t) AS t \
+                 where a = 1",
+            ),
+            (
+                "select * from a join (select 1, (2)) t (x,y) on true",
+                "select * from a join (WITH ums_t(x,y) AS (select 1, (2)) SELECT * FROM ums_t) \
+                 AS t on true",
+            ),
+            ("select * from (values (1)) t", "select * from (values (1)) t"),
+            ("select 1 from (select 1) where (a)", "select 1 from (select 1) where (a)"),
+            (
+                "select 1 from t where a in (select 1) and (b)",
+                "select 1 from t where a in (select 1) and (b)",
+            ),
+            ("select * from (values (1)) as t(a", "select * from (values (1)) as t(a"),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
 }

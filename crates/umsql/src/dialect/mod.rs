@@ -14,6 +14,7 @@ mod order;
 mod prepare;
 mod reader;
 mod rewrite;
+mod sets;
 mod titles;
 pub(crate) mod translate;
 

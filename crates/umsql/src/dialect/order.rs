@@ -40,7 +40,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         before.take_while(|token| !token.is("select")).any(|token| token.is("limit"))
     }
 
-    fn is_before(&self, back: usize, text: &str) -> bool {
+    pub(super) fn is_before(&self, back: usize, text: &str) -> bool {
         let token = self.at.checked_sub(back).map(|at| &self.tokens[at]);
         token.is_some_and(|token| token.is(text) || token.sign(text))
     }

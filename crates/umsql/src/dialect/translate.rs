@@ -113,7 +113,7 @@ fn tag(first: &str, second: &str, tokens: &[Token<'_>]) -> &'static str {
         second.to_owned()
     };
     match (first, object.as_str()) {
-        ("select" | "values" | "table", _) => "SELECT",
+        ("select" | "values" | "table" | "(", _) => "SELECT",
         ("insert" | "replace", _) => "INSERT 0",
         ("update", _) => "UPDATE",
         ("delete", _) => "DELETE",

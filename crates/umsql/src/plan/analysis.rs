@@ -14,7 +14,8 @@
 //!
 //! This is no complete parser. An expression that is not understood to its end has no type, and
 //! nothing is checked in it. The work is bounded: what is nested too deeply, or mentions too many
-//! names, ends the analysis, and the statement is executed without it.
+//! names, ends the analysis, and the statement is executed without it. Others run between two
+//! expressions.
 
 use std::ops::Range;
 

@@ -107,7 +107,11 @@ impl Analysis<'_, '_> {
             Source::Columns(columns) => Some(Rc::clone(columns)),
             _ => None,
         };
-        scope.is_open |= columns.is_none();
+        let is_known = columns.as_ref().map(|columns| columns.len() * before.len());
+        scope.is_open |= is_known.and_then(|work| self.count(work)).is_none();
+        if scope.is_open {
+            return;
+        }
         let names = columns.iter().flat_map(|columns| columns.iter().map(|column| &column.name));
         let has = |name: &&String| {
             before.iter().any(|relation| self.column_of(relation, name) != Ok(None))
@@ -235,7 +239,7 @@ impl Analysis<'_, '_> {
 
     /// Returns what the name stands for whose tokens are from `start` to `last`.
     pub(super) fn source(&mut self, start: usize, last: usize) -> Source {
-        if self.count(1).is_none() {
+        if self.count(1 + self.tables.len() / 8).is_none() {
             return Source::Unknown;
         }
         let name = self.tokens[last].name();

@@ -15,6 +15,9 @@ use super::analysis::Analysis;
 use super::parts::{Clause, Item, NameScope, Reference, Relation, Source};
 use crate::dialect::tokens::TokenKind;
 
+/// The most items of GROUP BY, of ORDER BY and of a select list that are compared with each other.
+const ITEMS_MAX: usize = 200;
+
 /// The grouped columns, and the parts of the statement that are grouped as a whole.
 #[derive(Default)]
 struct Grouped {
@@ -67,18 +70,25 @@ impl Analysis<'_, '_> {
             return;
         }
         let mut grouped = Grouped::default();
-        for part in group.map(|range| self.split(range)).unwrap_or_default() {
+        let parts = group.map(|range| self.split(range)).unwrap_or_default();
+        if parts.len() > ITEMS_MAX {
+            return;
+        }
+        for part in parts {
             if self.add_group(scope, items, part, &mut grouped).is_none() {
                 return;
             }
         }
+        let all = scope.relations.iter().enumerate();
+        let has_key: Vec<bool> =
+            all.map(|(at, relation)| self.has_grouped_key(relation, at, &grouped)).collect();
         let is_free = |reference: &&Reference| {
             let Reference { tokens, relation, column } = reference;
             let Some(of) = scope.relations.get(*relation) else { return false };
             !grouped.parts.iter().any(|part| part.contains(&tokens.start))
                 && !grouped.columns.iter().any(|(at, name)| at == relation && name == column)
                 && of.merged.is_empty()
-                && !self.has_grouped_key(of, *relation, &grouped)
+                && !has_key[*relation]
         };
         let Some(free) = references.iter().find(is_free) else { return };
         let name = &scope.relations[free.relation].name;
@@ -158,27 +168,31 @@ impl Analysis<'_, '_> {
         items: &[Item],
         order: Range<usize>,
     ) {
-        if scope.is_open || items.iter().any(|item| item.is_star) {
+        let parts = self.split(order);
+        let is_long = items.len() > ITEMS_MAX || parts.len() > ITEMS_MAX;
+        if scope.is_open || is_long || items.iter().any(|item| item.is_star) {
             return;
         }
-        for part in self.split(order) {
+        let columns: Vec<_> =
+            items.iter().map(|item| self.plain_column(scope, item.tokens.clone())).collect();
+        for part in parts {
             const WORDS: [&str; 5] = ["asc", "desc", "nulls", "first", "last"];
             let is_way = |at: &usize| WORDS.iter().any(|word| self.tokens[*at].is(word));
             let end = part.clone().find(is_way).unwrap_or(part.end);
             let part = part.start..end;
             let column = self.plain_column(scope, part.clone());
-            let text = |range: &Range<usize>| -> Vec<String> {
-                self.tokens[range.clone()].iter().map(|token| token.folded()).collect()
+            let text = |range: &Range<usize>| {
+                self.tokens[range.clone()].iter().map(|token| token.folded())
             };
-            let is_result = |item: &Item| {
-                text(&item.tokens) == text(&part)
-                    || (column.is_some() && self.plain_column(scope, item.tokens.clone()) == column)
+            let is_result = |(item, own): (&Item, &Option<(usize, String)>)| {
+                text(&item.tokens).eq(text(&part))
+                    || (column.is_some() && *own == column)
                     || (part.len() == 1
                         && item.alias.as_ref()
                             == Some(&self.tokens[part.start].name().to_ascii_lowercase()))
             };
             let is_number = part.len() == 1 && self.tokens[part.start].kind == TokenKind::Number;
-            if !is_number && !part.is_empty() && !items.iter().any(is_result) {
+            if !is_number && !part.is_empty() && !items.iter().zip(&columns).any(is_result) {
                 let message =
                     "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
                 self.refuse(part.start, "42P10", message.to_owned());

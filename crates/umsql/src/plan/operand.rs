@@ -14,6 +14,7 @@ use super::expression::{Kind, Typed, number};
 use super::names::number as parameter_number;
 use super::parts::{NameScope, Operand};
 use crate::dialect::tokens::{Token, TokenKind};
+use crate::host;
 use crate::wire::types;
 
 const OR: u8 = 1;
@@ -76,6 +77,7 @@ fn is_type(name: &str) -> bool {
 impl Analysis<'_, '_> {
     /// Returns the expression that takes up the range.
     pub(super) fn expression(&mut self, scope: &NameScope<'_>, range: Range<usize>) -> Operand {
+        host::yield_if_due();
         let mut at = range.start;
         let read = self.wholly(|me| {
             let operand = me.operand(scope, &mut at, range.end, 0)?;
@@ -410,9 +412,8 @@ impl Analysis<'_, '_> {
                 self.special(scope, at, end)
             }
             name if self.token(*at, end).is_some_and(|next| next.kind == TokenKind::Text) => {
-                const TYPES: [&str; 5] = ["date", "timestamp", "timestamptz", "bool", "boolean"];
                 *at += 1;
-                if TYPES.contains(&name) { typed(types::by_name(name)) } else { None }
+                Typed::declared(name).map(|typed| Operand::of(Some(typed)))
             }
             _ => self.named(scope, at, end),
         }

@@ -1,6 +1,7 @@
 //! The nouns of the analysis: operands, columns, what is in a FROM clause, and the queries around a
 //! place of the statement.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -112,7 +113,7 @@ pub(super) struct QueryLevel {
     /// Whether its columns are those of the statement.
     pub(super) is_outer: bool,
     /// The names that it gives to its results, in lower case.
-    pub(super) aliases: Vec<String>,
+    pub(super) aliases: HashSet<String>,
 }
 
 impl QueryLevel {

@@ -220,6 +220,14 @@ impl Analysis<'_, '_> {
         let (mut start, mut parts) = (range.start, Vec::new());
         while let Some(at) = self.find(start..range.end, |at| self.is_set_word(at)) {
             parts.push(start..at);
+            if parts.len() > 1 && self.tokens[at].is("intersect") && !self.is_set_of_one_kind(start)
+            {
+                self.unsupported(
+                    at,
+                    "INTERSECT after another set operation is not supported",
+                    "Write the queries of INTERSECT in parentheses.",
+                );
+            }
             start = at + 1;
             start += usize::from(self.is(start, range.end, "all"));
             start += usize::from(self.is(start, range.end, "distinct"));
@@ -234,6 +242,15 @@ impl Analysis<'_, '_> {
             .collect();
         let columns = self.united(&all);
         Query { columns, is_single: false, of_set: true }
+    }
+
+    /// Returns whether the word before the query at `start` is INTERSECT, too.
+    fn is_set_of_one_kind(&self, start: usize) -> bool {
+        let before = self.tokens[..start]
+            .iter()
+            .rev()
+            .find(|token| !token.is("all") && !token.is("distinct"));
+        before.is_some_and(|token| token.is("intersect"))
     }
 
     fn united(&mut self, all: &[(usize, Columns)]) -> Columns {
@@ -391,7 +408,7 @@ impl Analysis<'_, '_> {
             if clauses.is_distinct {
                 self.check_distinct(&scope, &items, order.clone());
             }
-            self.order(&scope, &items, order);
+            self.order(&scope, order);
         }
         let is_grouped = clauses.group.is_some();
         if !scope.is_open {
@@ -460,15 +477,16 @@ impl Analysis<'_, '_> {
     }
 
     /// Reads ORDER BY. A name alone that a result has means that result.
-    fn order(&mut self, scope: &NameScope<'_>, items: &[Item], range: Range<usize>) {
+    fn order(&mut self, scope: &NameScope<'_>, range: Range<usize>) {
         for part in self.split(range) {
             let Some(first) = self.tokens[..part.end].get(part.start) else { continue };
-            let name = first.is_name().then(|| first.name().to_ascii_lowercase());
             let is_end = |at: usize| {
                 at == part.end || ["asc", "desc", "nulls"].iter().any(|w| self.is(at, part.end, w))
             };
-            let is_result = name.is_some() && items.iter().any(|item| item.alias == name);
-            if !(is_result && is_end(part.start + 1)) {
+            let is_alone = first.is_name() && is_end(part.start + 1);
+            let aliases = self.levels.last().map(|level| &level.aliases);
+            let is_alias = |name: &str| aliases.is_some_and(|aliases| aliases.contains(name));
+            if !(is_alone && is_alias(&first.name().to_ascii_lowercase())) {
                 let mut at = part.start;
                 self.wholly(|me| me.operand(scope, &mut at, part.end, 0));
             }

@@ -135,9 +135,7 @@ impl Analysis<'_, '_> {
     /// Returns whether the name is that of a result only, which a condition cannot use.
     fn is_alias_only(&self, level: usize, name: &str) -> bool {
         let level = self.levels.get(level.wrapping_sub(1));
-        level.is_some_and(|level| {
-            level.is_condition() && level.aliases.iter().any(|alias| alias == name)
-        })
+        level.is_some_and(|level| level.is_condition() && level.aliases.contains(name))
     }
 
     /// Returns the columns that `*`, or `t.*`, stands for.

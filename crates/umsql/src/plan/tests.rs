@@ -113,6 +113,7 @@ fn expressions_have_the_types_and_scales_that_postgresql_gives_them() {
         ("n::numeric(10)", "numeric 0"),
         ("cast(n as numeric)", "numeric"),
         ("n::varchar(3)", "character varying"),
+        ("numeric '5' + bigint '5'", "numeric"),
         ("n::int[]", "?"),
         ("d at time zone 'utc'", "?"),
         ("extract(epoch from d)", "numeric 0"),
@@ -243,6 +244,12 @@ fn a_literal_in_quotes_is_a_value_of_the_type_beside_it() {
             "22P02",
             "invalid input syntax for type numeric: \"much\"",
         ),
+        (
+            "with recursive r (i) as (select 1 union all select i + 1 from r where i < 'x') \
+             select i from r",
+            "22P02",
+            "invalid input syntax for type integer: \"x\"",
+        ),
         ("select coalesce(1, 'a')", "22P02", "invalid input syntax for type integer: \"a\""),
         ("select substr('abc', 'x')", "22P02", "invalid input syntax for type integer: \"x\""),
         ("select abs('x')", "22P02", "invalid input syntax for type double precision: \"x\""),
@@ -369,6 +376,11 @@ fn distinct_orders_by_results_and_limits_are_not_negative() {
             "a negative start of a substring is not supported",
         ),
         ("select array(select flag from t)", "0A000", "an array of truth values is not supported"),
+        (
+            "select 1 union select 2 intersect select 2",
+            "0A000",
+            "INTERSECT after another set operation is not supported",
+        ),
         ("select concat('a', 1 = 1)", "0A000", "concat of a truth value is not supported"),
         (
             "select * from (select s, n from t) as x join u using (n)",
