@@ -66,9 +66,18 @@ pub(super) struct Analysis<'t, 'a> {
 
 /// Returns whether the statement is one that is analysed.
 pub(crate) fn is_analysed(tokens: &[Token<'_>]) -> bool {
+    if creates(tokens) {
+        return true;
+    }
     const VERBS: [&str; 6] = ["select", "with", "values", "insert", "update", "delete"];
     let verb = tokens.iter().find(|token| !token.sign("("));
     verb.is_some_and(|verb| VERBS.iter().any(|word| verb.is(word)))
+}
+
+/// Returns whether the statement creates a table, perhaps from a query. A view is not checked: one
+/// of an earlier database can be created again.
+fn creates(tokens: &[Token<'_>]) -> bool {
+    tokens[0].is("create") && tokens.iter().take(3).any(|token| token.is("table"))
 }
 
 /// Returns the types of a statement's results, and marks its literals. `parameters` has the types
@@ -85,7 +94,8 @@ pub(crate) fn analyse(
         return Ok(ResultTypes::default());
     }
     let mut analysis = Analysis::new(tokens, parameters, db);
-    let (columns, of_set) = analysis.statement();
+    let creates = creates(analysis.tokens);
+    let (columns, of_set) = if creates { analysis.created() } else { analysis.statement() };
     if analysis.lost {
         return Ok(ResultTypes::default());
     }
@@ -93,7 +103,8 @@ pub(crate) fn analyse(
     if let Some(error) = error {
         return Err(error);
     }
-    for (index, kind) in marks {
+    // The schema's texts must mean the same to SQLite alone.
+    for (index, kind) in marks.into_iter().filter(|_| !creates) {
         tokens[index].kind = kind;
     }
     let described = |column: &Outcome| {

@@ -61,6 +61,17 @@ impl Analysis<'_, '_> {
         }
     }
 
+    /// Reads the query of a table that is created. The statement has no results.
+    pub(super) fn created(&mut self) -> (Columns, bool) {
+        let end = self.tokens.len();
+        if let Some(at) = self.find(0..end, |at| self.tokens[at].is("as"))
+            && self.begins_query(at + 1, end)
+        {
+            self.query(None, at + 1..end);
+        }
+        (None, false)
+    }
+
     /// Returns the first place in the range, in no parentheses, for which `f` is true.
     fn find(&self, range: Range<usize>, f: impl Fn(usize) -> bool) -> Option<usize> {
         let mut depth = 0usize;

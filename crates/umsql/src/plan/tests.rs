@@ -278,6 +278,29 @@ fn a_literal_in_quotes_is_a_value_of_the_type_beside_it() {
 }
 
 #[test]
+fn a_query_that_makes_a_table_is_checked_and_stays_as_it_is() {
+    refused(&[
+        (
+            "create table x as select s = n from t",
+            "42883",
+            "operator does not exist: text = integer",
+        ),
+        (
+            "create temp table x as select n from t where n",
+            "42804",
+            "argument of WHERE must be type boolean, not type integer",
+        ),
+    ]);
+    for same in [
+        "create table x as select (select n from t), n = '5' from t",
+        "create view x as select (select n from t), n = '5', s = n from t",
+        "create table x(n int default 5, m int as (n + 1))",
+    ] {
+        assert_eq!(translated(same), same);
+    }
+}
+
+#[test]
 fn conditions_are_truth_values_and_branches_match() {
     refused(&[
         (
