@@ -258,7 +258,8 @@ fn from_message(message: String) -> SqlError {
 }
 
 /// Messages of this server's functions, and their SQLSTATEs.
-const EXACT: [(&str, &str); 18] = [
+const EXACT: [(&str, &str); 19] = [
+    (SEVERAL_ROWS, "21000"),
     ("LIKE pattern must not end with escape character", "22025"),
     ("invalid escape string", "22025"),
     ("invalid regular expression", "2201B"),
@@ -278,6 +279,10 @@ const EXACT: [(&str, &str); 18] = [
     ("the arguments of greatest and least have different types", "42804"),
     ("null values cannot be formatted as an SQL identifier", "22004"),
 ];
+
+/// The message about a query that stands for a value, and returned several rows.
+pub(crate) const SEVERAL_ROWS: &str =
+    "more than one row returned by a subquery used as an expression";
 
 /// Returns the SQLSTATE of a message about a value that is none of its type.
 fn value_code(message: &str) -> Option<&'static str> {

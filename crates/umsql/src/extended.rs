@@ -328,13 +328,12 @@ impl Session {
                 return Ok(Some(columns));
             }
         };
-        self.sql_columns(sql, plan, parameters, formats, row_comes)
+        self.sql_columns(sql, parameters, formats, row_comes)
     }
 
     fn sql_columns(
         &mut self,
         sql: &Sql,
-        plan: &Plan,
         parameters: &[Value],
         formats: &[u16],
         row_comes: bool,
@@ -349,7 +348,7 @@ impl Session {
         if prepared.column_count() == 0 {
             return Ok(Some(None));
         }
-        let known = plan::columns(&prepared, (sql, text), &plan.types, lease);
+        let known = plan::columns(&prepared, sql);
         let mut values = Vec::new();
         if known.iter().any(|column| column.oid.is_none()) {
             if row_comes {
@@ -421,7 +420,6 @@ impl Session {
         }
         let call = Call {
             parameters: &portal.parameters,
-            types: &plan.types,
             formats: &portal.formats,
             limit,
             keeps: false,

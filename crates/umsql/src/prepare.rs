@@ -61,7 +61,7 @@ impl Session {
         let plan = self.prepared_for(execute)?;
         let values = self.values_of(execute, &plan.types)?;
         let Some(statement) = &plan.statement else { return Ok(Ran::Complete(String::new())) };
-        self.execute(conn, statement, Call { parameters: &values, types: &plan.types, ..call })
+        self.execute(conn, statement, Call { parameters: &values, ..call })
     }
 
     /// Returns the values of the arguments, each as its parameter's type.

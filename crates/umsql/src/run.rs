@@ -9,7 +9,7 @@ use rusqlite::Statement as Prepared;
 use rusqlite::types::{Value, ValueRef};
 
 use crate::dialect::tokens::{statements, tokens};
-use crate::dialect::{Copy, Sql, Statement, statement};
+use crate::dialect::{Copy, Sql, Statement};
 use crate::engine::{Engine, Lease};
 use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError, position};
 use crate::host::{self, Conn};
@@ -28,7 +28,6 @@ const SUSPENDED_MAX: usize = 64 << 20;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Call<'a> {
     pub(crate) parameters: &'a [Value],
-    pub(crate) types: &'a [u32],
     pub(crate) formats: &'a [u16],
     /// The most rows to send; zero means all.
     pub(crate) limit: usize,
@@ -90,12 +89,11 @@ impl Session {
         let done = std::mem::take(&mut self.statements_done);
         self.may_defer &= done == 0;
         for (number, range) in all.into_iter().enumerate().skip(done) {
-            let tokens = &mut list[range];
-            let edits = self.typed(tokens)?;
-            let mut statement = statement::recognise(tokens, text, &edits)?;
-            self.rewrite_operators(&mut statement)?;
             let call = Call { describe: true, ..Call::default() };
-            let outcome = self.within_limit(|me| me.execute(conn, &statement, call))?;
+            let outcome = self.within_limit(|me| {
+                let statement = me.recognise(&mut list[range], text)?;
+                me.execute(conn, &statement, call)
+            })?;
             self.may_defer = false;
             match outcome {
                 Ran::Complete(tag) => self.out.complete(&tag),
@@ -283,7 +281,7 @@ impl Session {
                 rest: Vec::new(),
             };
             lease.lend(&mut self.config);
-            let outcome = run.rows(&mut prepared, (sql, text), lease, &call);
+            let outcome = run.rows(&mut prepared, sql, lease, &call);
             lease.lend(&mut self.config);
             let (sent, rest) = (run.sent, run.rest);
             self.after_settings()?;
@@ -405,7 +403,7 @@ impl Run<'_> {
     fn rows(
         &mut self,
         prepared: &mut Prepared<'_>,
-        (sql, text): (&Sql, &str),
+        sql: &Sql,
         db: &Lease,
         call: &Call<'_>,
     ) -> std::result::Result<(), Failure> {
@@ -416,7 +414,7 @@ impl Run<'_> {
             Some(_) if count > 0 => {
                 return Err(SqlError::unsupported("cached plan must not change result type").into());
             }
-            _ => Some(plan::columns(prepared, (sql, text), call.types, db)),
+            _ => Some(plan::columns(prepared, sql)),
         };
         let mut rows = prepared.raw_query();
         let mut next = rows.next()?;

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::accounts::Role;
 use crate::auth::{Login, WRONG_PASSWORD};
 use crate::dialect::tokens::Token;
-use crate::dialect::{Edits, Statement};
+use crate::dialect::{Edits, Statement, statement};
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
@@ -446,22 +446,12 @@ impl Session {
         sent
     }
 
-    /// Gives the literals of a statement the types of the columns beside them. Returns what is
-    /// written into the statement, so that it stores values of its columns' types.
-    pub(crate) fn typed(&mut self, tokens: &mut [Token<'_>]) -> Result<Edits> {
-        match plan::needs_types(tokens) && self.tx != Tx::Failed {
-            true => Ok(plan::read_types(tokens, &[], self.lease()?)?.1),
-            false => Ok(Edits::default()),
-        }
-    }
-
-    /// Rewrites the operators of times in a statement.
-    pub(crate) fn rewrite_operators(&mut self, statement: &mut Statement) -> Result<()> {
-        match statement {
-            Statement::Sql(sql) if self.tx != Tx::Failed => {
-                plan::rewrite_operators(sql, &[], self.lease()?)
-            }
-            _ => Ok(()),
+    /// Recognises a statement of the query `text`.
+    pub(crate) fn recognise(&mut self, tokens: &mut [Token<'_>], text: &str) -> Result<Statement> {
+        if self.tx != Tx::Failed && plan::has_types(tokens) {
+            plan::recognise(tokens, text, self.lease()?)
+        } else {
+            statement::recognise(tokens, text, &Edits::default())
         }
     }
 

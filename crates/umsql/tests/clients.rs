@@ -38,8 +38,8 @@ fn results_have_the_types_that_postgresql_gives_them() {
     assert_eq!((row.get::<_, &str>(5), row.get::<_, &str>(6)), ("text", "vc"));
     assert_eq!((row.get::<_, &[u8]>(7), row.get::<_, bool>(8)), (&[0, 255][..], true));
 
-    let sql = "select 1, 'a', count(*), max(b), sum(i), i + 1, $1::int + 1, b > 5, i::text,
-               length(x), abs(d) from t";
+    let sql = "select 1, 'a', count(*), max(b), sum(i), max(i) + 1, $1::int + 1, max(b) > 5,
+               max(i)::text, max(length(x)), max(abs(d)) from t";
     let row = client.query_one(sql, &[&41i32]).unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, &str>(1)), (1, "a"));
     assert_eq!(
@@ -48,7 +48,8 @@ fn results_have_the_types_that_postgresql_gives_them() {
     );
     assert_eq!((row.get::<_, i32>(5), row.get::<_, i32>(6), row.get::<_, bool>(7)), (8, 42, true));
     assert_eq!((row.get::<_, &str>(8), row.get::<_, i32>(9), row.get::<_, f64>(10)), ("7", 4, 2.5));
-    let row = client.query_one("select case when 1 then 'no rule' end, nullif(1, 1)", &[]).unwrap();
+    let row =
+        client.query_one("select case when true then 'no rule' end, nullif(1, 1)", &[]).unwrap();
     assert_eq!(row.get::<_, &str>(0), "no rule");
 }
 
@@ -150,12 +151,38 @@ fn a_cast_returns_a_value_of_its_type_or_an_error() {
 }
 
 #[test]
+fn arrays_of_queries_and_casts_have_the_values_of_postgresql() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let values = "from (values (2, 'a b'), (1, null)) as v(n, s)";
+    let sql = format!("select array(select n {values} order by n), array(select s {values})");
+    let row = client.query_one(&sql, &[]).unwrap();
+    assert_eq!(row.get::<_, Vec<i32>>(0), [1, 2]);
+    assert_eq!(row.get::<_, Vec<Option<String>>>(1), [Some("a b".to_owned()), None]);
+    let casts = "select (1 = 1)::text || 'abc'::varchar(2) || 'ab  '::char(9) || '|'";
+    assert_eq!(one(&mut client, casts), "trueabab|");
+    client.batch_execute("create table t(n int)").unwrap();
+    assert_eq!(one(&mut client, "select coalesce((select n from t), 7)"), "7");
+    client.batch_execute("insert into t values (1), (2)").unwrap();
+    let several = client.simple_query("select (select n from t)");
+    assert_eq!(code(several.map(drop)), SqlState::CARDINALITY_VIOLATION);
+    assert_eq!(one(&mut client, "select (select n from t where n > 1)"), "2");
+    client.batch_execute("create table day(d date, took interval)").unwrap();
+    client.batch_execute("insert into day values ('2026-01-02', '2 days')").unwrap();
+    let times = "select extract(day from (select took from day)) +
+                 ((select d from day) - date '2026-01-01')";
+    assert_eq!(one(&mut client, times), "3");
+    let unknown = client.simple_query("select \"text\" from t");
+    assert_eq!(code(unknown.map(drop)), SqlState::UNDEFINED_COLUMN);
+}
+
+#[test]
 fn a_list_of_values_can_name_its_columns() {
     let server = TestServer::start();
     let mut client = server.client();
     let sql = "select t.b, a from (values (1, 'x'), (2, 'y')) as t(a, b) where a = $1::int";
     let row = client.query_one(sql, &[&2i32]).unwrap();
-    assert_eq!((row.get::<_, &str>(0), row.get::<_, i64>(1)), ("y", 2));
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, i32>(1)), ("y", 2));
     let joined =
         "select sum(u.n * t.a) from (values (1), (2)) t(a) join (select 5) as u(n) on true";
     assert_eq!(one(&mut client, joined), "15");

@@ -46,7 +46,7 @@ fn a_client_that_takes_too_much_is_refused_and_others_go_on() {
         assert_eq!(number(&mut other, "select 2::bigint"), 2);
         let taken = "select max(statement_bytes) from ums_memory where user_id > 0";
         assert!(number(&mut other, taken) < 20 << 20);
-        let refused = "select sum(refusals) from ums_memory where user_id > 0";
+        let refused = "select sum(refusals)::bigint from ums_memory where user_id > 0";
         assert!(number(&mut other, refused) > 0);
         // 30 values of 1 MiB are one row.
         let wide = vec!["x"; 30].join(", ");

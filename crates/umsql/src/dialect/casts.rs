@@ -18,6 +18,9 @@ use crate::wire::types;
 /// The most tokens in the parentheses after a type's name.
 const MODIFIER_MAX: usize = 8;
 
+/// How a truth value becomes a text.
+const TRUTH_WORDS: &str = "WHEN 1 THEN 'true' WHEN 0 THEN 'false' END";
+
 /// The name of a type in the tokens.
 struct TypeName {
     /// How many tokens it takes.
@@ -47,6 +50,7 @@ impl Rewriter<'_, '_> {
         if self.moved > MOVED_MAX {
             return false;
         }
+        let is_truth = self.peek(0).is_some_and(|token| token.kind == TokenKind::TruthCast);
         let type_at = if self.next_is(1, "pg_catalog") { 3 } else { 1 };
         let regclass = self.next_is(type_at, "regclass");
         self.skip(1 + target.len);
@@ -55,15 +59,18 @@ impl Rewriter<'_, '_> {
         let operand = operand.trim_end();
         let truth = operand.eq_ignore_ascii_case("true") || operand.eq_ignore_ascii_case("false");
         let is_text = matches!(target.oid, types::TEXT | types::VARCHAR | types::BPCHAR);
-        let quoted = format!("'{}'", operand.to_ascii_lowercase());
-        let operand = if truth && is_text { &quoted } else { operand };
+        let operand = match truth && is_text {
+            true => format!("'{}'", operand.to_ascii_lowercase()),
+            false if is_truth => format!("(CASE pg_bool({operand}) {TRUTH_WORDS})"),
+            false => operand.to_owned(),
+        };
         let text = if regclass {
             format!(
                 "(SELECT c.oid FROM (SELECT {operand} AS ums_x), pg_class c \
                  WHERE c.relname = ums_x OR c.oid = ums_x)"
             )
-        } else if truth && target.oid == types::TEXT {
-            quoted
+        } else if truth && target.oid == types::TEXT || is_truth && target.arguments.is_empty() {
+            operand
         } else if let Some(function) = self.conversion(&target) {
             format!("{function}({operand}{})", target.arguments)
         } else {
@@ -81,6 +88,18 @@ impl Rewriter<'_, '_> {
         else {
             return false;
         };
+        let is_truth = self.peek(0).is_some_and(|token| token.kind == TokenKind::TruthCast);
+        if is_truth && let Some(len) = self.out[start..].find('(') {
+            let cut = self.conversion(&target).filter(|_| !target.arguments.is_empty());
+            let begins = cut.map_or(String::new(), |function| format!("{function}("));
+            let ends = cut.map_or(String::new(), |_| format!("){}", target.arguments));
+            self.moved += self.out.len() - start;
+            self.out.replace_range(start..start + len, &format!("{begins}(CASE pg_bool"));
+            self.skip(1 + target.len);
+            self.out.push_str(&format!(") {TRUTH_WORDS}{ends}"));
+            self.operand = None;
+            return true;
+        }
         let function = self.conversion(&target).filter(|_| self.moved <= MOVED_MAX);
         let word = self.out[start..].find('(').map(|len| start..start + len);
         let (Some(function), Some(word)) = (function, word) else {
@@ -98,7 +117,8 @@ impl Rewriter<'_, '_> {
     /// Translates a literal after the name of its type. In the schema a literal alone has the same
     /// value, except those of types that SQLite has not.
     pub(super) fn typed_literal(&mut self) -> bool {
-        let is_typed = |target: &TypeName| is_temporal(target.oid) || target.oid == types::BOOL;
+        // A name that is not known is a text, too.
+        let is_typed = |target: &TypeName| target.oid != types::TEXT;
         let Some(target) = self.type_name(0).filter(is_typed) else { return false };
         let literal = self.peek(target.len).filter(|token| token.kind == TokenKind::Text);
         let (Some(literal), Some(function)) = (literal, self.conversion(&target)) else {
@@ -174,6 +194,7 @@ impl Rewriter<'_, '_> {
             types::FLOAT8 => "float8",
             types::NUMERIC => "numeric",
             types::BYTEA => "bytea",
+            types::UUID => "pg_uuid",
             types::TIMESTAMP => "pg_timestamp",
             types::TIMESTAMPTZ => "pg_timestamptz",
             types::TEXT => "pg_text",

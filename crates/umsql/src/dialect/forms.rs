@@ -89,9 +89,10 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     pub(super) fn array(&mut self) -> bool {
         let Some(close) = self.closing(self.at + 1) else { return false };
         let select = self.inner(&self.tokens[self.at + 2..close]);
-        let list = format!("SELECT NULL AS item WHERE 0 UNION ALL {select}");
-        let text =
-            format!("(SELECT '{{' || coalesce(group_concat(item), '') || '}}' FROM ({list}))");
+        let text = format!(
+            "(WITH ums_a(item) AS ({select}) \
+             SELECT '{{' || coalesce(group_concat(ums_element(item)), '') || '}}' FROM ums_a)"
+        );
         self.operand = Some(self.put(close + 1 - self.at, &text));
         true
     }
@@ -122,7 +123,14 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             column = self.tokens.get(list + 1).map_or(column, |token| token.text);
             after = list + 2;
         }
-        let call = self.inner(&self.tokens[self.at + 1..=close]);
+        let call = match &items(&self.tokens[self.at + 2..close])[..] {
+            // A series with a negative step begins at the larger number.
+            [from, to, step] if step.len() > 1 && step[0].sign("-") => {
+                let [from, to, step] = [to, from, step].map(|part| self.inner(part));
+                format!("({from}, {to}, {step})")
+            }
+            _ => self.inner(&self.tokens[self.at + 1..=close]),
+        };
         let text =
             format!("(SELECT value AS {column} FROM generate_series{call}) AS {}", alias.text);
         let count = after + 1 - self.at;
@@ -163,4 +171,88 @@ fn is_clause_word(token: &Token<'_>) -> bool {
         "returning",
     ];
     WORDS.iter().any(|word| token.is(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::edits::Edits;
+    use super::super::rewrite::rewrite;
+    use super::super::tokens::tokens;
+
+    fn one(source: &str) -> String {
+        rewrite(source, &tokens(source).unwrap(), &Edits::default())
+    }
+
+    #[test]
+    fn an_array_of_a_query_is_one_text() {
+        let cases = [
+            (
+                "select array(select a::int from t order by b)",
+                "select (WITH ums_a(item) AS (select int4(a) from t order by b NULLS LAST) SELECT \
+                 '{' || coalesce(group_concat(ums_element(item)), '') || '}' FROM ums_a)",
+            ),
+            (
+                "select 1 from generate_series(9, $1, -2)",
+                "select 1 from (SELECT value AS generate_series FROM \
+                 generate_series($1, 9, -2)) AS generate_series",
+            ),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn a_series_gives_its_column_the_name_postgresql_gives_it() {
+        let cases = [
+            (
+                "select i from generate_series(1, $1::int) as i where i > 1",
+                "select i from (SELECT value AS i FROM generate_series(1, int4($1))) AS i \
+                 where i > 1",
+            ),
+            (
+                "select * from generate_series(1,3)",
+                "select * from (SELECT value AS generate_series FROM generate_series(1,3)) \
+                 AS generate_series",
+            ),
+            (
+                "select n from generate_series(1,3) t(n)",
+                "select n from (SELECT value AS n FROM generate_series(1,3)) AS t",
+            ),
+            (
+                "insert into t select 1 from generate_series(1,3) returning x",
+                "insert into t select 1 from (SELECT value AS generate_series FROM \
+                 generate_series(1,3)) AS generate_series returning x",
+            ),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn a_query_in_a_from_clause_gives_its_columns_their_names() {
+        let cases = [
+            (
+                "select * from (values (1,'(')) as t(a, \"B\") where a = 1",
+                "select * from (WITH ums_t(a, \"B\") AS (values (1,'(')) SELECT * FROM ums_t) AS t \
+                 where a = 1",
+            ),
+            (
+                "select * from a join (select 1, (2)) t (x,y) on true",
+                "select * from a join (WITH ums_t(x,y) AS (select 1, (2)) SELECT * FROM ums_t) \
+                 AS t on true",
+            ),
+            ("select * from (values (1)) t", "select * from (values (1)) t"),
+            ("select 1 from (select 1) where (a)", "select 1 from (select 1) where (a)"),
+            (
+                "select 1 from t where a in (select 1) and (b)",
+                "select 1 from t where a in (select 1) and (b)",
+            ),
+            ("select * from (values (1)) as t(a", "select * from (values (1)) as t(a"),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
 }

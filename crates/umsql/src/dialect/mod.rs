@@ -23,6 +23,7 @@ mod spellings;
 mod titles;
 pub(crate) mod translate;
 mod unsupported;
+mod values;
 
 pub(crate) mod statement;
 
@@ -33,4 +34,4 @@ pub(crate) use edits::Edits;
 pub(crate) use prepare::{Execute, Prepare};
 pub(crate) use statement::Statement;
 pub(crate) use titles::entitle;
-pub(crate) use translate::Sql;
+pub(crate) use translate::{ResultType, ResultTypes, Sql};

@@ -153,7 +153,7 @@ mod tests {
                 "select sum(a) over (partition by b order by c NULLS LAST rows 1 preceding) from t",
             ),
             ("select a order by x::int desc", "select a order by int4(x) desc NULLS FIRST"),
-            ("select \"order\", b from t", "select \"order\", b from t"),
+            ("select \"order\", b from t", "select `order`, b from t"),
         ];
         for (from, to) in cases {
             assert_eq!(one(from), to);

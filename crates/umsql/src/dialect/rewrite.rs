@@ -31,6 +31,8 @@ pub(super) struct Open {
     cast: bool,
     /// Whether a query in a FROM clause begins here.
     query: bool,
+    /// Where the query begins that stands for a value, and may return several rows.
+    only: Option<usize>,
 }
 
 pub(super) struct Rewriter<'t, 'a> {
@@ -51,12 +53,17 @@ pub(super) struct Rewriter<'t, 'a> {
     copied: usize,
     /// The number of rewriters around this one.
     depth: usize,
+    /// Whether names in double quotes get others. SQLite takes a name in double quotes that is no
+    /// column for a text. The schema keeps its quotes.
+    requotes: bool,
     /// For each ORDER BY whose list is not complete, the number of parentheses around it.
     pub(super) orders: Vec<usize>,
     /// The number of bytes that casts have moved so far.
     pub(super) moved: usize,
     /// Whether the statement creates a table of the rows of a query.
     pub(super) of_query: bool,
+    /// Whether the statement is VALUES with clauses after it, which have not begun.
+    pub(super) wraps: bool,
 }
 
 /// The deepest nesting of forms that is translated; deeper ones are passed to SQLite as they are,
@@ -85,9 +92,13 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             cases: Vec::new(),
             copied,
             depth: 0,
+            requotes: ["select", "with", "insert", "update", "delete", "(", "values", "table"]
+                .iter()
+                .any(|word| tokens[0].is(word) || tokens[0].sign(word)),
             orders: Vec::new(),
             moved: 0,
             of_query: is_table_of_query(tokens),
+            wraps: false,
         }
     }
 
@@ -156,6 +167,11 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         start
     }
 
+    /// Returns whether this is the whole statement, and no part of one.
+    pub(super) fn is_whole(&self) -> bool {
+        self.depth == 0
+    }
+
     /// Copies the space before the next token; a comment becomes one space.
     fn space(&mut self) {
         let Some(token) = self.peek(0) else { return };
@@ -170,7 +186,12 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     fn copy(&mut self, token: &Token<'a>) {
         let name_before = self.at > 0 && self.tokens[self.at - 1].kind == TokenKind::Word;
         let after_dot = self.at > 0 && self.tokens[self.at - 1].sign(".");
-        let start = self.put(1, token.text);
+        let start = match token.kind {
+            TokenKind::Quoted if self.requotes => {
+                self.put(1, &format!("`{}`", token.name().replace('`', "``")))
+            }
+            _ => self.put(1, token.text),
+        };
         match (token.kind, token.text) {
             (TokenKind::Sign, "(") => {
                 let cast = name_before && self.tokens[self.at - 2].is("cast");
@@ -178,7 +199,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 let operand = if call { self.operand.unwrap_or(start) } else { start };
                 let query = self.begins_derived_table();
                 let product = self.product.take();
-                self.open.push(Open { operand, start, product, cast, query });
+                self.open.push(Open { operand, start, product, cast, query, only: None });
                 self.operand = None;
             }
             (TokenKind::Sign, ")") => {
@@ -215,6 +236,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     fn special(&mut self, token: &Token<'a>) -> bool {
         match token.kind {
             TokenKind::Sign => self.special_sign(token),
+            TokenKind::TruthCast if token.text == "::" => self.special_sign(token),
+            TokenKind::TruthCast => self.special_word(token),
             TokenKind::Word => self.special_word(token),
             TokenKind::Escaped | TokenKind::Dollar => {
                 let text = format!("'{}'", token.value().replace('\'', "''"));
@@ -223,6 +246,23 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             TokenKind::Number if self.is_shown(token) => {
                 self.operand = Some(self.put(1, &format!("'{}'", token.text)));
+                true
+            }
+            TokenKind::Digits => {
+                let value = token.value();
+                let number = value.trim().trim_start_matches('+');
+                let is_below = number.starts_with('-');
+                let text = if is_below { format!("({number})") } else { number.to_owned() };
+                self.operand = Some(self.put(1, &text));
+                true
+            }
+            TokenKind::Only => {
+                if let Some(open) = self.open.last_mut() {
+                    open.only = Some(token.at);
+                    self.out.push_str(&only_begin(token.at));
+                }
+                self.put(1, token.text);
+                self.operand = None;
                 true
             }
             TokenKind::Truth => {
@@ -253,6 +293,12 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.out.push_str(if self.at > 0 { " SELECT * FROM" } else { "SELECT * FROM " });
                 return false;
             }
+            ")" => {
+                if let Some(at) = self.open.last().and_then(|open| open.only) {
+                    self.out.push_str(&format!(") SELECT v{at} FROM ums_v LIMIT 2)"));
+                }
+                return false;
+            }
             "~" if self.operand.is_some() => "REGEXP",
             "!~" => "NOT REGEXP",
             "~*" => "REGEXP '(?i)' ||",
@@ -275,6 +321,9 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     fn special_word(&mut self, token: &Token<'a>) -> bool {
         let lower = token.text.to_ascii_lowercase();
         let dotted = self.next_is(1, ".");
+        if let Some(is_done) = self.query_word(token, &lower) {
+            return is_done;
+        }
         match lower.as_str() {
             "pg_catalog" | "public" if dotted => self.skip_prefix(),
             "information_schema" if dotted => {
@@ -295,7 +344,6 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             {
                 self.operand = Some(self.put(1, &format!("{lower}()")));
             }
-            "limit" | "offset" | "fetch" => return self.limit(token),
             "extract" if self.next_is(1, "(") => return self.extract(),
             "make_interval" if self.next_is(1, "(") => return self.make_interval(),
             "generate_series" if self.next_is(1, "(") => return self.series(),
@@ -311,26 +359,39 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.put(1, "INTEGER");
             }
             "default" if self.is_in_schema() => return self.default_truth(),
+            _ => return self.typed_word(&lower),
+        }
+        true
+    }
+
+    /// Translates the present time, or a literal after the name of its type.
+    fn typed_word(&mut self, word: &str) -> bool {
+        match word {
             "current_timestamp" | "current_date" | "localtimestamp" | "localtime" => {
-                return self.present(&lower);
+                self.present(word)
             }
-            "interval" | "time" | "date" if self.is_view() => return self.typed_literal(),
+            "interval" | "time" | "date" if self.is_view() => self.typed_literal(),
             "interval" | "time" | "date" | "timestamp" | "timestamptz"
                 if !self.is_in_schema() || self.of_query =>
             {
-                return self.typed_literal();
+                self.typed_literal()
             }
-            "bool" | "boolean" if !self.is_in_schema() => return self.typed_literal(),
-            "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
+            "bool" | "boolean" | "int" | "integer" | "int2" | "int4" | "int8" | "bigint"
+            | "smallint" | "numeric" | "decimal" | "real" | "float4" | "float8" | "uuid"
+                if !self.is_in_schema() =>
+            {
+                self.typed_literal()
+            }
+            "json" | "jsonb" | "date" | "timestamp" | "timestamptz" | "text"
                 if self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
             {
                 // A literal after the name of its type: the literal alone has the same value, so
                 // the type's name is dropped.
                 self.skip_prefix_word();
+                true
             }
-            _ => return self.spelling(&lower),
+            _ => self.spelling(word),
         }
-        true
     }
 
     /// Translates the beginning of `extract(field FROM x)` to that of a call.
@@ -339,8 +400,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let Some(field) = field.filter(|_| self.next_is(3, "from")) else { return false };
         let field = field.value().replace('\'', "''");
         let start = self.put(4, &format!("extract('{field}',"));
-        let product = self.product.take();
-        self.open.push(Open { operand: start, start, product, cast: false, query: false });
+        let (product, cast, query) = (self.product.take(), false, false);
+        self.open.push(Open { operand: start, start, product, cast, query, only: None });
         self.operand = None;
         true
     }
@@ -379,7 +440,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     /// Returns the translation of a part of the statement.
     pub(super) fn inner(&self, tokens: &'t [Token<'a>]) -> String {
         let depth = self.depth + 1;
-        Rewriter { depth, ..Rewriter::new(self.source, tokens) }.run()
+        let requotes = self.requotes;
+        Rewriter { depth, requotes, ..Rewriter::new(self.source, tokens) }.run()
     }
 
     /// Returns the index of the parenthesis that closes the one at `open`. Returns None if the form
@@ -401,6 +463,13 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         }
         None
     }
+}
+
+/// Returns what is before a query that stands for a value, and begins at `at`. A second row is an
+/// error; one row's smallest value is its value. Its column has a name of its own, so that
+/// `plan/operators.rs` tells the types of several such queries apart.
+fn only_begin(at: usize) -> String {
+    format!("SELECT iif(count(*) > 1, ums_several_rows(), min(v{at})) FROM (WITH ums_v(v{at}) AS (")
 }
 
 /// Returns SQLite's spelling of a truth value.

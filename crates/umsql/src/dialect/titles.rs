@@ -139,7 +139,7 @@ fn alias(item: &[Token<'_>]) -> Option<String> {
         "notnull",
         "over",
     ];
-    const NO_OPERAND: [&str; 6] = ["not", "is", "null", "collate", "time", "similar"];
+    const NO_OPERAND: [&str; 7] = ["not", "is", "null", "collate", "time", "similar", "over"];
     let is_operand = match before.kind {
         TokenKind::Sign => before.sign(")") || before.sign("]"),
         TokenKind::Word => {

@@ -17,6 +17,13 @@ pub(crate) enum TokenKind {
     Text,
     /// `'text'` that means a truth value, because of the column beside it (`plan/literals.rs`).
     Truth,
+    /// `'text'` that means a number, because of what is beside it (`plan/refusals.rs`).
+    Digits,
+    /// The first word of a query in parentheses that stands for a value, and that may return
+    /// several rows, which is an error.
+    Only,
+    /// `::`, or AS, of a cast from a truth value to a text.
+    TruthCast,
     /// `E'text'`, with backslashes.
     Escaped,
     /// `$tag$text$tag$`.
@@ -39,11 +46,12 @@ pub(crate) struct Token<'a> {
 impl Token<'_> {
     /// Returns whether this is the keyword `word`, which is given in lower case.
     pub(crate) fn is(&self, word: &str) -> bool {
-        self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(word)
+        matches!(self.kind, TokenKind::Word | TokenKind::Only | TokenKind::TruthCast)
+            && self.text.eq_ignore_ascii_case(word)
     }
 
     pub(crate) fn sign(&self, sign: &str) -> bool {
-        self.kind == TokenKind::Sign && self.text == sign
+        matches!(self.kind, TokenKind::Sign | TokenKind::TruthCast) && self.text == sign
     }
 
     pub(crate) fn end(&self) -> usize {
@@ -57,7 +65,10 @@ impl Token<'_> {
     /// Returns the name that this token spells, as SQLite stores it.
     pub(crate) fn name(&self) -> String {
         match self.kind {
-            TokenKind::Quoted => self.text[1..self.text.len() - 1].replace("\"\"", "\""),
+            TokenKind::Quoted => {
+                let quote = &self.text[..1];
+                self.text[1..self.text.len() - 1].replace(&quote.repeat(2), quote)
+            }
             _ => self.text.to_owned(),
         }
     }
@@ -73,7 +84,7 @@ impl Token<'_> {
     /// Returns the value of a string literal. For any other token, returns its text.
     pub(crate) fn value(&self) -> String {
         match self.kind {
-            TokenKind::Text | TokenKind::Truth => {
+            TokenKind::Text | TokenKind::Truth | TokenKind::Digits => {
                 self.text[1..self.text.len() - 1].replace("''", "'")
             }
             // What cannot be read was refused when the text was cut into tokens.
@@ -209,7 +220,8 @@ fn token(text: &str) -> Result<(TokenKind, usize)> {
     let next = bytes.get(1).copied().unwrap_or(0);
     match bytes[0] {
         b'\'' => Ok((TokenKind::Text, quoted(text, 0, b'\'', false)?)),
-        b'"' => Ok((TokenKind::Quoted, quoted(text, 0, b'"', false)?)),
+        // A translated name may be in SQLite's other quotes.
+        quote @ (b'"' | b'`') => Ok((TokenKind::Quoted, quoted(text, 0, quote, false)?)),
         b'e' | b'E' if next == b'\'' => {
             let len = quoted(text, 1, b'\'', true)?;
             unescape(&text[..len])?;
@@ -250,7 +262,7 @@ fn quoted(text: &str, open: usize, quote: u8, backslash: bool) -> Result<usize> 
             _ => at += 1,
         }
     }
-    let what = if quote == b'"' { "identifier" } else { "string" };
+    let what = if quote != b'\'' { "identifier" } else { "string" };
     Err(SqlError::syntax(format!("unterminated quoted {what}")))
 }
 

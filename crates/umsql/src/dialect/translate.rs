@@ -30,6 +30,8 @@ pub(crate) struct Sql {
     pub(crate) verbatim: Range<usize>,
     /// The names of the columns, as far as they are not those of tables' columns.
     pub(crate) titles: Box<[Title]>,
+    /// The types of the columns, as far as they are known when the statement is prepared.
+    pub(crate) types: ResultTypes,
     /// Whether the statement changes the schema.
     pub(crate) alters: bool,
     /// Whether the statement changes its connection, so that other sessions cannot use the
@@ -41,6 +43,22 @@ pub(crate) struct Sql {
     pub(crate) catalog: bool,
     /// What happens if others have the lock that its clause FOR UPDATE asks for, if it has one.
     pub(crate) locks: Option<LockPatience>,
+}
+
+/// The types of a statement's columns. The list is empty if they are not known.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct ResultTypes {
+    pub(crate) columns: Box<[Option<ResultType>]>,
+    /// Whether the columns are those of a set operation, and may differ from the first query's.
+    pub(crate) of_set: bool,
+}
+
+/// The type of one column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ResultType {
+    pub(crate) oid: u32,
+    /// The digits behind the point of a numeric, if all values have the same number of them.
+    pub(crate) scale: Option<u16>,
 }
 
 impl Sql {
@@ -66,7 +84,9 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
         false => rewrite(source, tokens, edits),
     };
     let begin = tokens[0].at;
-    let same = source[begin..].bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
+    // A name in double quotes gets others.
+    let is_same = |(a, b): &(u8, u8)| a == b || (*a == b'"' && *b == b'`');
+    let same = source[begin..].bytes().zip(text.bytes()).take_while(is_same).count();
     let first = tokens[0].text.to_ascii_lowercase();
     let second = tokens.get(1).map(|token| token.text.to_ascii_lowercase()).unwrap_or_default();
     let temporary = matches!(second.as_str(), "temp" | "temporary");
@@ -74,6 +94,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
         tag: tag(&first, &second, tokens),
         verbatim: begin..begin + same,
         titles: titles(tokens),
+        types: ResultTypes::default(),
         alters: matches!(
             first.as_str(),
             "create" | "drop" | "alter" | "reindex" | "vacuum" | "pragma"
@@ -153,6 +174,7 @@ fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
         tag,
         verbatim: 0..0,
         titles: Box::default(),
+        types: ResultTypes::default(),
         alters: true,
         pins: false,
         alone: false,

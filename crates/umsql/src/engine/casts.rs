@@ -39,6 +39,7 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
         })
     })?;
     deterministic(connection, "bytea", 1, |context| bytea(context.get_raw(0)))?;
+    deterministic(connection, "pg_uuid", 1, |context| uuid(context.get_raw(0)))?;
     // A date of 'today' is another one tomorrow.
     scalar(connection, "pg_date", 1, |context| time(context, types::DATE))?;
     for (name, oid) in [
@@ -193,6 +194,17 @@ pub(super) fn bytea(value: ValueRef<'_>) -> Result<Value> {
     types::decode(Some(text), types::BYTEA, 0).map_err(|error| failed(&error.message))
 }
 
+/// Returns a UUID as PostgreSQL writes it: in lower case, with hyphens.
+fn uuid(value: ValueRef<'_>) -> Result<Value> {
+    match value {
+        ValueRef::Null => Ok(Value::Null),
+        ValueRef::Text(text) => types::uuid_of(short(text, types::UUID)?)
+            .map(Value::Text)
+            .ok_or_else(|| invalid(value, types::UUID)),
+        _ => Err(cannot_cast("bytea", types::UUID)),
+    }
+}
+
 /// Returns a time or an interval. The second argument is the number of digits of its seconds.
 fn time(context: &Context<'_>, oid: u32) -> Result<Value> {
     let text = match context.get_raw(0) {
@@ -232,6 +244,10 @@ mod tests {
             ("numeric('1.005e2', 5, 1)", Value::Real(100.5)),
             ("numeric(1.25, 3, 1)", Value::Real(1.3)),
             ("bytea('\\x00ff')", Value::Blob(vec![0, 255])),
+            (
+                "pg_uuid('{A0EEBC999C0B4EF8-BB6D6BB9BD380A11}')",
+                text("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+            ),
             ("pg_date('2020-02-29 23:59:59')", text("2020-02-29")),
             ("pg_date('2020-02-29 23:00:00-02')", text("2020-02-29")),
             ("pg_timestamp('2020-01-01T10:00')", text("2020-01-01 10:00:00")),
@@ -264,6 +280,8 @@ mod tests {
             ("numeric('x')", "22P02"),
             ("numeric(123.4, 4, 2)", "22003"),
             ("bytea('\\xf')", "22P02"),
+            ("pg_uuid('a0')", "22P02"),
+            ("pg_uuid(5)", "42846"),
             ("pg_date('2020-13-01')", "22008"),
             ("pg_date('2020-02-30')", "22008"),
             ("pg_date('soon')", "22007"),

@@ -42,7 +42,9 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
 
 CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
   SELECT c.oid * 1000 + p.cid AS oid, CAST(c.oid AS INTEGER) AS adrelid,
-    CAST(p.cid + 1 AS INTEGER) AS adnum, p.dflt_value AS adbin
+    CAST(p.cid + 1 AS INTEGER) AS adnum,
+    p.dflt_value || CASE WHEN p.dflt_value LIKE '''%' THEN '::' ||
+      format_type(ums_type_oid(p.type), -1) ELSE '' END AS adbin
   FROM pg_class c JOIN pragma_table_info(c.relname) p
   WHERE c.relkind = 'r' AND p.dflt_value IS NOT NULL;
 

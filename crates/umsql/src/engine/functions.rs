@@ -15,10 +15,10 @@ use rusqlite::{Connection, Error, Result};
 
 use super::probe::Probe;
 use super::scalar::{direct, scalar};
-use crate::error::{CANCELLED, SqlError};
+use crate::error::{CANCELLED, SEVERAL_ROWS, SqlError};
 use crate::host;
 use crate::settings::{Config, Scope};
-use crate::wire::{datetime, types};
+use crate::wire::{arrays, datetime, types};
 use ums::lock::Lock;
 
 pub(crate) const VERSION: &str = "PostgreSQL 15.0 (umsql, SQLite ";
@@ -114,6 +114,13 @@ fn session(connection: &Connection) -> Result<()> {
     // There are no advisory locks, so there is nothing to unlock. Connection pools call this
     // function.
     scalar(connection, "pg_advisory_unlock_all", 0, |_| Ok(text("")))?;
+    scalar(connection, "ums_element", 1, |context| {
+        let value = context.get_raw(0);
+        Ok(arrays::quoted((value != ValueRef::Null).then(|| types::to_text(value))))
+    })?;
+    scalar(connection, "ums_several_rows", 0, |_: &Context<'_>| -> Result<Value> {
+        Err(Error::UserFunctionError(SEVERAL_ROWS.into()))
+    })?;
     scalar(connection, "pg_bool", 1, |context| match context.get_raw(0) {
         ValueRef::Null => Ok(Value::Null),
         ValueRef::Integer(int) => Ok(Value::Integer((int != 0).into())),

@@ -1,7 +1,7 @@
 //! What becomes of an operator, a comparison, a cast and a call when its operands are complete: the
 //! changes of the text, and the type of the result. The rules are in `operator_rules`.
 
-use super::expression::call;
+use super::expression::fixed;
 use super::frames::{Frame, Operand, Operator, Shape, is_comparison, is_logical};
 use super::operator_rules::{
     Arithmetic, Beside, COLLATE, Comparison, UNSURE, arithmetic, beside, call_type, comparison,
@@ -307,6 +307,6 @@ impl Walk<'_> {
             }
             _ => (),
         }
-        call(&function).or_else(|| call_type(&function, &oids))
+        fixed(&function).or_else(|| call_type(&function, &oids))
     }
 }

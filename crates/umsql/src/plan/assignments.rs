@@ -18,8 +18,7 @@
 use rusqlite::Connection;
 
 use super::fit::{Fit, Values, without_parentheses};
-use super::results::{result_items, without_alias};
-use super::rows::{begins_query, each_item, is_default, level, rows};
+use super::rows::{begins_query, each_item, is_default, level, result_items, rows, without_alias};
 use super::targets::{Table, Target};
 use super::wrap::Wrap;
 use crate::dialect::Edits;

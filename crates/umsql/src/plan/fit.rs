@@ -13,7 +13,8 @@ use std::cell::OnceCell;
 use rusqlite::Connection;
 use rusqlite::types::{Value, ValueRef};
 
-use super::expression::expression;
+use super::analysis::type_of;
+use super::expression::Typed;
 use super::names::{Names, number};
 use super::targets::Target;
 use crate::dialect::tokens::{Token, TokenKind, closing};
@@ -80,13 +81,16 @@ impl<'v> Values<'v> {
     fn expression(&self, item: &[Token<'_>], target: &Target) -> Result<Fit> {
         let names = self.names.get_or_init(|| Names::certain(self.db, self.tokens));
         let is_flat = depth(item) <= DEPTH_MAX;
-        let typed = is_flat.then(|| expression(item, self.declared, names)).flatten();
-        let typed = typed.filter(|typed| typed.oid != 0 && typed.oid != types::UNKNOWN);
+        let typed = is_flat.then(|| type_of(item, self.declared, names)).flatten();
+        let mut typed = typed.filter(|typed| typed.oid != 0 && typed.oid != types::UNKNOWN);
         let mut sent = None;
         if let [one] = item
             && let Some(number) = number(one)
         {
             sent = self.parameters.get(number.wrapping_sub(1)).copied();
+            if self.declared.get(number.wrapping_sub(1)) == Some(&types::TEXT) {
+                typed = Some(Typed::new(types::TEXT));
+            }
         }
         if let Some(from) = typed.map(|typed| typed.oid)
             && !(from == types::TEXT && may_be_other(item, target))
@@ -239,7 +243,7 @@ fn is_assignable(from: u32, to: u32) -> bool {
 }
 
 fn is_text(oid: u32) -> bool {
-    matches!(oid, types::TEXT | types::VARCHAR | types::BPCHAR)
+    matches!(oid, types::TEXT | types::VARCHAR | types::BPCHAR | types::NAME)
 }
 
 fn is_whole(oid: u32) -> bool {

@@ -3,10 +3,11 @@
 //! In SQLite only values have types. A client, however, needs the type of a parameter before it
 //! sends the value, and the type of a column before it reads a row. The types are found in this
 //! order: the client's declaration, a cast, the declaration of a column beside the parameter, rules
-//! for operators and functions, and last (for columns) the first value.
+//! for operators and functions ([`analysis`]), and last (for columns) the first value.
 //!
-//! A literal in quotes has the type that a parameter in its place would have. `literals` uses that
-//! where it matters: a boolean is a number in SQLite.
+//! A literal in quotes has the type that a parameter in its place would have. [`literals`] uses
+//! that where it matters: a boolean is a number in SQLite. What PostgreSQL refuses because of its
+//! types is refused ([`refusals`]).
 //!
 //! A statement that stores values gets calls of `ums_assign` where SQLite would store something
 //! else than PostgreSQL: `assignments` finds the values, `targets` their columns, and `fit` says
@@ -17,25 +18,36 @@
 //!
 //! Plans are not executed here.
 
+mod analysis;
 mod applied;
 mod assignments;
+mod calls;
 mod changes;
 mod expression;
 mod fit;
 mod frames;
+mod from;
+mod groups;
 mod literals;
 mod names;
+mod operand;
 mod operator_rules;
 mod operators;
 mod parameters;
+mod parts;
 mod prepared;
+mod query;
+mod refusals;
 mod results;
 mod rows;
+mod scope;
 mod targets;
+#[cfg(test)]
+mod tests;
 mod walk;
 mod wrap;
 
 pub(crate) use operators::rewrite_operators;
-pub(crate) use prepared::{Plan, needs_types, read_types, sample, settle};
+pub(crate) use prepared::{Plan, has_types, recognise, sample, settle};
 pub(crate) use results::columns;
 pub(crate) use targets::{Table, Target};

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use rusqlite::Connection;
 
+use super::expression::Typed;
 use crate::dialect::tokens::{Token, TokenKind};
 use crate::wire::types;
 
@@ -26,36 +27,53 @@ pub(super) fn type_at(tokens: &[Token<'_>]) -> Option<u32> {
     })
 }
 
-/// The columns of the catalogue views that psql reads as booleans. They are listed here because a
-/// view's columns have no declared type.
-const CATALOG_FLAGS: [&str; 26] = [
-    "relhasindex",
-    "relhasrules",
-    "relhastriggers",
-    "relrowsecurity",
-    "relforcerowsecurity",
-    "relispartition",
-    "relhasoids",
-    "attnotnull",
-    "atthasdef",
-    "attisdropped",
-    "indisunique",
-    "indisprimary",
-    "indisclustered",
-    "indisvalid",
-    "indisreplident",
-    "condeferrable",
-    "condeferred",
-    "rolsuper",
-    "rolinherit",
-    "rolcreaterole",
-    "rolcreatedb",
-    "rolcanlogin",
-    "rolreplication",
-    "rolbypassrls",
-    "datallowconn",
-    "datistemplate",
+/// The types of the columns of the catalogue views. They are listed here because a view's columns
+/// have no declared type.
+const CATALOG: [(u32, &str); 9] = [
+    (
+        types::BOOL,
+        "relhasindex relhasrules relhastriggers relrowsecurity relforcerowsecurity \
+         relispartition relhasoids attnotnull atthasdef attisdropped indisunique indisprimary \
+         indisclustered indisvalid indisreplident condeferrable condeferred rolsuper \
+         rolinherit rolcreaterole rolcreatedb rolcanlogin rolreplication rolbypassrls \
+         datallowconn datistemplate hasindexes typnotnull typisdefined attislocal \
+         indisexclusion indimmediate relisshared usesuper",
+    ),
+    (
+        types::NAME,
+        "relname attname nspname typname datname rolname usename amname spcname collname \
+         conname extname schemaname tablename tableowner tablespace indexname table_catalog \
+         table_schema table_name column_name",
+    ),
+    (
+        types::OID,
+        "oid relnamespace relowner relam relfilenode reltoastrelid reltablespace reloftype \
+         reltype attrelid atttypid attcollation adrelid indexrelid indrelid typnamespace \
+         typelem typrelid typarray typbasetype typcollation typowner nspowner datdba \
+         dattablespace usesysid conrelid conindid confrelid conparentid objoid classoid \
+         collnamespace enumtypid rngtypid rngsubtype roleid member",
+    ),
+    (types::INT2, "attnum attlen relnatts relchecks typlen indnatts adnum"),
+    (
+        types::INT4,
+        "atttypmod attndims typtypmod encoding datconnlimit rolconnlimit relpages \
+         ordinal_position attstattarget objsubid",
+    ),
+    (
+        types::CHAR,
+        "relkind relpersistence relreplident attidentity attgenerated attstorage \
+         attcompression typtype typcategory typdelim amtype datlocprovider contype",
+    ),
+    (types::VARCHAR, "table_type data_type is_nullable column_default"),
+    (types::FLOAT4, "reltuples enumsortorder"),
+    (types::TEXT, "indexdef description extversion"),
 ];
+
+/// Returns the type of a column of the catalogue views.
+pub(super) fn catalog_type(column: &str) -> Option<u32> {
+    let has = |columns: &str| columns.split(' ').any(|name| name == column);
+    CATALOG.iter().find(|(_, columns)| has(columns)).map(|(oid, _)| *oid)
+}
 
 /// Returns the names that the statement gives to columns: `AS b`, `(..) b`, `AS t(a, b)` and
 /// `WITH t(a, b) AS (..)`. Some of them are names of tables.
@@ -150,7 +168,7 @@ impl<'a> Names<'a> {
     }
 
     /// Returns what the declaration of a column adds to its type; -1 for nothing.
-    pub(super) fn modifier(&self, name: &str) -> i32 {
+    fn modifier(&self, name: &str) -> i32 {
         let of = |table: &String| self.declaration(table, name, types::modifier);
         self.tables.iter().find_map(of).unwrap_or(-1)
     }
@@ -160,7 +178,19 @@ impl<'a> Names<'a> {
             return self.certain_column(name, &mut known.borrow_mut());
         }
         let found = self.tables.iter().find_map(|table| self.declared(table, name));
-        found.or_else(|| CATALOG_FLAGS.contains(&name).then_some(types::BOOL))
+        found.or_else(|| catalog_type(name).filter(|oid| *oid == types::BOOL))
+    }
+
+    pub(super) fn db(&self) -> &'a Connection {
+        self.db
+    }
+
+    /// Returns the type of a column, with its digits if it is a numeric.
+    pub(super) fn typed(&self, name: &str) -> Option<Typed> {
+        Some(match self.column(name)? {
+            types::NUMERIC => Typed::numeric(types::scale(self.modifier(name))),
+            oid => Typed::new(oid),
+        })
     }
 
     /// Returns the tables, with the names of their columns in lower case, and the types.
@@ -189,7 +219,7 @@ impl<'a> Names<'a> {
     /// Returns the type of an operand that consists of one token.
     pub(super) fn operand(&self, token: &Token<'_>) -> Option<u32> {
         match token.kind {
-            TokenKind::Number if token.text.contains(['.', 'e']) => Some(types::FLOAT8),
+            TokenKind::Number if token.text.contains(['.', 'e']) => Some(types::NUMERIC),
             TokenKind::Number => match token.text.parse::<i64>() {
                 Ok(int) if i32::try_from(int).is_ok() => Some(types::INT4),
                 _ => Some(types::INT8),

@@ -178,6 +178,7 @@ pub(super) fn call_type(function: &str, arguments: &[Option<u32>]) -> Option<u32
             Some(types::NUMERIC)
         }
         "pg_div" | "pg_mod" => wider(first(), arguments.get(1).copied().flatten()),
+        "iif" => arguments.last().copied().flatten(),
         "date_part" => Some(types::FLOAT8),
         "date_trunc" => match arguments.get(1).copied().flatten()? {
             DATE => Some(TIMESTAMPTZ),

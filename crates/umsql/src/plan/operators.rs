@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 use rusqlite::Connection;
 
-use super::expression::call;
+use super::expression::fixed;
 use super::names::{Names, TypedNames};
 use super::operator_rules::UNSURE;
 use super::walk::{KnownNames, Walk};
@@ -47,7 +47,7 @@ const VIEWS_MAX: usize = 16;
 pub(crate) fn rewrite_operators(sql: &mut Sql, parameters: &[u32], db: &Connection) -> Result<()> {
     let [text] = &sql.texts[..] else { return Ok(()) };
     let tokens = tokens(text)?;
-    if !is_query(&tokens) {
+    if !is_rewritten(&tokens) {
         return Ok(());
     }
     let names = Names::new(db, &tokens);
@@ -97,7 +97,7 @@ pub(crate) fn rewrite_operators(sql: &mut Sql, parameters: &[u32], db: &Connecti
 }
 
 /// Returns whether the statement is one whose operators are rewritten.
-fn is_query(tokens: &[Token<'_>]) -> bool {
+pub(super) fn is_rewritten(tokens: &[Token<'_>]) -> bool {
     const VERBS: [&str; 9] =
         ["select", "insert", "update", "delete", "with", "values", "replace", "explain", "("];
     let is_view = || tokens.iter().take(4).any(|token| token.is("view"));
@@ -164,7 +164,7 @@ fn meanings(tokens: &[Token<'_>], tables: &[(&str, TypedNames)]) -> HashMap<Stri
 
 /// Returns the type of a call that returns a time, whatever its arguments are.
 fn call_of_time(function: &str) -> Option<u32> {
-    call(&function.to_ascii_lowercase()).filter(|oid| is_temporal(*oid))
+    fixed(&function.to_ascii_lowercase()).filter(|oid| is_temporal(*oid))
 }
 
 #[cfg(test)]

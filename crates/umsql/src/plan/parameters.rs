@@ -34,7 +34,19 @@ pub(super) fn parameter_types(
             }
         });
     }
-    found.iter_mut().filter(|oid| **oid == 0).for_each(|oid| *oid = types::TEXT);
+    // What has no type by now is a text. Only `IS NULL` says nothing at all of a type.
+    for (index, token) in tokens.iter().enumerate() {
+        if let Some(number) = number(token)
+            && found[number - 1] == 0
+            && !tokens.get(index + 1).is_some_and(|next| next.is("is"))
+        {
+            found[number - 1] = types::TEXT;
+        }
+    }
+    if let Some(index) = found.iter().position(|oid| *oid == 0) {
+        let message = format!("could not determine data type of parameter ${}", index + 1);
+        return Err(SqlError::new("42P18", message));
+    }
     Ok(found.into())
 }
 
@@ -92,6 +104,12 @@ fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_
     if is_operator(before) {
         return open_operand(before.text, names.operand(back(2)?)?);
     }
+    if before.is("when") && back(2)?.is("case") && after(1).is_some_and(|then| then.is("then")) {
+        return Some(types::BOOL);
+    }
+    if before.sign(",") && back(3)?.sign("(") && back(4)?.is("coalesce") {
+        return names.operand(back(2)?);
+    }
     if let Some(sign) = after(1).filter(|sign| is_operator(sign)) {
         // The type of a qualified name is that of its last part.
         let mut index = at + 2;
@@ -107,7 +125,7 @@ fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_
             let not = usize::from(open >= 2 && tokens[open - 2].is("not"));
             names.operand(tokens.get(open.checked_sub(2 + not)?)?)
         }
-        "pg_sleep" => Some(types::FLOAT8),
+        "pg_sleep" | "abs" => Some(types::FLOAT8),
         "preemptive_sleep" | "generate_series" => Some(types::INT4),
         _ => None,
     }

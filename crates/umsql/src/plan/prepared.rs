@@ -6,10 +6,11 @@ use std::sync::OnceLock;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
+use super::analysis::{analyse, is_analysed};
 use super::assignments::{assignments, assigns};
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
-use super::operators::rewrite_operators;
+use super::operators::{is_rewritten, rewrite_operators};
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
 use crate::dialect::tokens::{Token, statements, tokens};
@@ -63,11 +64,7 @@ impl Plan {
             ));
         };
         let tokens = &mut list[range.clone()];
-        let (types, edits) = read_types(tokens, declared, db)?;
-        let mut statement = statement::recognise(tokens, text, &edits)?;
-        if let Statement::Sql(sql) = &mut statement {
-            rewrite_operators(sql, &types, db)?;
-        }
+        let (statement, types) = typed(tokens, text, declared, db)?;
         let source = || Source { text: text.into(), declared: declared.into(), schema };
         let source = assigns(tokens).then(source);
         let size = if source.is_some() { 2 * text.len() } else { text.len() };
@@ -75,28 +72,45 @@ impl Plan {
     }
 }
 
-/// Returns whether [`read_types`] could change something in the statement, or refuse it.
-pub(crate) fn needs_types(tokens: &[Token<'_>]) -> bool {
-    has_literals(tokens) || assigns(tokens)
+/// Returns whether the types of this statement's parts matter: for its results, for what it
+/// stores, or for its operators.
+pub(crate) fn has_types(tokens: &[Token<'_>]) -> bool {
+    is_analysed(tokens) || is_rewritten(tokens) || tokens[0].is("table")
 }
 
-/// Gives the statement's literals the types of the columns beside them. Returns the types of its
-/// parameters, and what is written into it so that it stores values of its columns' types.
+/// Recognises a statement of the query `text` that is executed at once.
 ///
 /// # Errors
-/// That of PostgreSQL, if a value is none of its column's type.
-pub(crate) fn read_types(
+/// Those of [`Plan::new`].
+pub(crate) fn recognise(
     tokens: &mut [Token<'_>],
+    text: &str,
+    db: &Connection,
+) -> Result<Statement> {
+    Ok(typed(tokens, text, &[], db)?.0)
+}
+
+/// Recognises a statement of the query `text`, and finds the types of its parameters and results.
+/// Its literals get the types of the columns beside them, and what it stores those of its columns.
+fn typed(
+    tokens: &mut [Token<'_>],
+    text: &str,
     declared: &[u32],
     db: &Connection,
-) -> Result<(Box<[u32]>, Edits)> {
+) -> Result<(Statement, Box<[u32]>)> {
     let literals = match has_literals(tokens) {
         true => read_literals(tokens, db)?,
         false => Edits::default(),
     };
-    let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
-    let edits = assignments(tokens, (declared, &types), db)?;
-    Ok((types, edits.and(literals)))
+    let parameters = parameter_types(tokens, declared, &Names::new(db, tokens))?;
+    let edits = assignments(tokens, (declared, &parameters), db)?.and(literals);
+    let results = analyse(tokens, &parameters, db)?;
+    let mut statement = statement::recognise(tokens, text, &edits)?;
+    if let Statement::Sql(sql) = &mut statement {
+        sql.types = results;
+        rewrite_operators(sql, &parameters, db)?;
+    }
+    Ok((statement, parameters))
 }
 
 /// Returns a sample value of this type.

@@ -52,6 +52,11 @@ pub(super) fn uuid_text(bytes: &[u8; 16]) -> String {
     format!("{a}-{b}-{c}-{}-{}", &digits[16..20], &digits[20..])
 }
 
+/// Returns the text of the `uuid` that this text spells.
+pub(crate) fn uuid_of(text: &str) -> Option<String> {
+    uuid(text.trim()).map(|bytes| uuid_text(&bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,7 @@
 //!
 //! It does not read from sockets, and has no sessions.
 
+pub(crate) mod arrays;
 pub(crate) mod canonical;
 pub(crate) mod datetime;
 pub(crate) mod decimal;

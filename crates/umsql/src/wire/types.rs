@@ -10,10 +10,11 @@ use rusqlite::types::{Value, ValueRef};
 
 use super::canonical::{self, canonical, is_temporal};
 use super::hex::{bytea, hex, uuid, uuid_text};
-use super::{datetime, floats, message::utf8, numeric};
+use super::{arrays, datetime, floats, message::utf8, numeric};
 use crate::error::{Result, SqlError};
 
 pub(crate) use super::canonical::{DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ};
+pub(crate) use super::hex::uuid_of;
 pub(crate) const BOOL: u32 = 16;
 pub(crate) const BYTEA: u32 = 17;
 pub(crate) const CHAR: u32 = 18;
@@ -301,6 +302,7 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Res
         }
         VOID => (),
         BPCHAR => padded(out, value, column.modifier),
+        _ if arrays::element_of(oid).is_some() => write_array(out, value, oid)?,
         _ => plain(out, value),
     }
     Ok(())
@@ -313,6 +315,18 @@ fn padded(out: &mut Vec<u8>, value: ValueRef<'_>, modifier: i32) {
     let chars = out[begin..].iter().filter(|byte| **byte & 0xc0 != 0x80).count();
     let length = length(modifier).unwrap_or(0);
     out.extend(std::iter::repeat_n(b' ', length.saturating_sub(chars)));
+}
+
+fn write_array(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()> {
+    let found = arrays::element_of(oid).zip(arrays::elements(&to_text(value)));
+    let (element, elements) = found.ok_or_else(|| misfit(value, oid))?;
+    out.extend(arrays::head(&elements, element));
+    let column = Column { format: 1, ..Column::new("", element) };
+    for text in &elements {
+        let value = text.as_ref().map_or(ValueRef::Null, |text| ValueRef::Text(text.as_bytes()));
+        encode(out, value, &column)?;
+    }
+    Ok(())
 }
 
 /// Writes the value in the text form that does not depend on a type.
@@ -394,11 +408,6 @@ fn float(value: ValueRef<'_>, oid: u32) -> Result<f64> {
         }
         _ => Err(misfit(value, oid)),
     }
-}
-
-/// Returns the text of the `uuid` that this text spells.
-pub(crate) fn uuid_of(text: &str) -> Option<String> {
-    uuid(text.trim()).map(|bytes| uuid_text(&bytes))
 }
 
 /// Decodes a parameter of type `oid` that was sent in `format`.

@@ -30,6 +30,7 @@ fn casts_take_the_whole_operand_before_them() {
         ("select 1.50::text, cast(1.50 as text)", "select pg_text('1.50'), pg_text('1.50')"),
         ("select a || 1.50, 1.50", "select a || '1.50', 1.50"),
         ("select date '2020-02-29', bool 't'", "select pg_date('2020-02-29'), pg_bool('t')"),
+        ("select int '5', text 'a', a::uuid", "select int4('5'), 'a', pg_uuid(a)"),
         (
             "create view v as select a::int, b::bool",
             "create view v as select CAST(a AS int), pg_bool(b)",
@@ -101,53 +102,51 @@ fn catalogue_spellings_become_sqlite_ones() {
 }
 
 #[test]
-fn a_series_gives_its_column_the_name_postgresql_gives_it() {
+fn tokens_that_were_marked_become_what_they_mean() {
+    let marked = |source: &str, at: usize, kind| {
+        let mut list = tokens(source).unwrap();
+        list[at].kind = kind;
+        rewrite(source, &list, &Edits::default())
+    };
     let cases = [
+        ("select '+5', 1", 1, TokenKind::Digits, "select 5, 1"),
+        ("select 1-'-5'", 3, TokenKind::Digits, "select 1-(-5)"),
         (
-            "select i from generate_series(1, $1::int) as i where i > 1",
-            "select i from (SELECT value AS i FROM generate_series(1, int4($1))) AS i \
-             where i > 1",
+            "select f(a)::text || 'x'",
+            5,
+            TokenKind::TruthCast,
+            "select (CASE pg_bool(f(a)) WHEN 1 THEN 'true' WHEN 0 THEN 'false' END) || 'x'",
         ),
         (
-            "select * from generate_series(1,3)",
-            "select * from (SELECT value AS generate_series FROM generate_series(1,3)) \
-             AS generate_series",
+            "select cast(a = b as text)",
+            6,
+            TokenKind::TruthCast,
+            "select (CASE pg_bool(a = b) WHEN 1 THEN 'true' WHEN 0 THEN 'false' END)",
         ),
         (
-            "select n from generate_series(1,3) t(n)",
-            "select n from (SELECT value AS n FROM generate_series(1,3)) AS t",
+            "select cast(a as varchar(2)), b",
+            4,
+            TokenKind::TruthCast,
+            "select varchar((CASE pg_bool(a) WHEN 1 THEN 'true' WHEN 0 THEN 'false' END), 2), b",
         ),
         (
-            "insert into t select 1 from generate_series(1,3) returning x",
-            "insert into t select 1 from (SELECT value AS generate_series FROM \
-             generate_series(1,3)) AS generate_series returning x",
+            "select a::char",
+            2,
+            TokenKind::TruthCast,
+            "select bpchar((CASE pg_bool(a) WHEN 1 THEN 'true' WHEN 0 THEN 'false' END), 1)",
         ),
     ];
-    for (from, to) in cases {
-        assert_eq!(one(from), to);
+    for (source, at, kind, expected) in cases {
+        assert_eq!(marked(source, at, kind), expected);
     }
 }
 
 #[test]
-fn a_query_in_a_from_clause_gives_its_columns_their_names() {
+fn a_name_in_double_quotes_is_never_a_text() {
     let cases = [
-        (
-            "select * from (values (1,'(')) as t(a, \"B\") where a = 1",
-            "select * from (WITH ums_t(a, \"B\") AS (values (1,'(')) SELECT * FROM ums_t) AS t \
-             where a = 1",
-        ),
-        (
-            "select * from a join (select 1, (2)) t (x,y) on true",
-            "select * from a join (WITH ums_t(x,y) AS (select 1, (2)) SELECT * FROM ums_t) \
-             AS t on true",
-        ),
-        ("select * from (values (1)) t", "select * from (values (1)) t"),
-        ("select 1 from (select 1) where (a)", "select 1 from (select 1) where (a)"),
-        (
-            "select 1 from t where a in (select 1) and (b)",
-            "select 1 from t where a in (select 1) and (b)",
-        ),
-        ("select * from (values (1)) as t(a", "select * from (values (1)) as t(a"),
+        ("select \"a\".\"b`c\" from t", "select `a`.`b``c` from t"),
+        ("delete from \"a\"\"b\"", "delete from `a\"b`"),
+        ("create view v as select \"a\"", "create view v as select \"a\""),
     ];
     for (from, to) in cases {
         assert_eq!(one(from), to);

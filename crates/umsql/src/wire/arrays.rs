@@ -1,0 +1,108 @@
+//! Arrays of one dimension: the types, and the binary form of a value, which is made from its text
+//! form, such as `{1,NULL,"a b"}`.
+//!
+//! SQLite has no arrays. What makes one (`ARRAY(SELECT ..)`) returns its text form.
+
+/// The numbers of the types of which there are arrays, each with the type of the array: `name`,
+/// `int2`, `int4`, `text`, `varchar`, `int8`, `float8` and `oid`.
+const TYPES: [(u32, u32); 8] = [
+    (19, 1003),
+    (21, 1005),
+    (23, 1007),
+    (25, 1009),
+    (1043, 1015),
+    (20, 1016),
+    (701, 1022),
+    (26, 1028),
+];
+
+/// Returns the type of the arrays of this type.
+pub(crate) fn array_of(element: u32) -> Option<u32> {
+    TYPES.iter().find(|(one, _)| *one == element).map(|(_, array)| *array)
+}
+
+/// Returns the type of the elements of this type; `None` if it is no array.
+pub(super) fn element_of(array: u32) -> Option<u32> {
+    TYPES.iter().find(|(_, other)| *other == array).map(|(element, _)| *element)
+}
+
+/// Returns an element as it is in the text form of an array.
+pub(crate) fn quoted(text: Option<String>) -> String {
+    let Some(text) = text else { return "NULL".to_owned() };
+    let is_plain = !text.is_empty()
+        && !text.eq_ignore_ascii_case("null")
+        && !text.contains(|char: char| char.is_whitespace() || "{},\"\\".contains(char));
+    if is_plain {
+        return text;
+    }
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Returns the elements of the text form of an array.
+pub(super) fn elements(text: &str) -> Option<Vec<Option<String>>> {
+    let inner = text.strip_prefix('{')?.strip_suffix('}')?;
+    let mut found = Vec::new();
+    let mut rest = inner.chars().peekable();
+    while rest.peek().is_some() {
+        let is_quoted = rest.next_if_eq(&'"').is_some();
+        let mut element = String::new();
+        while let Some(char) = rest.next_if(|char| is_quoted || *char != ',') {
+            match char {
+                '"' => break,
+                '\\' => element.extend(rest.next()),
+                other => element.push(other),
+            }
+        }
+        rest.next_if_eq(&',');
+        found.push((is_quoted || element != "NULL").then_some(element));
+    }
+    Some(found)
+}
+
+/// Returns what is before the elements in the binary form of an array.
+pub(super) fn head(elements: &[Option<String>], element: u32) -> Vec<u8> {
+    let mut head = Vec::new();
+    head.extend(i32::from(!elements.is_empty()).to_be_bytes());
+    head.extend(i32::from(elements.contains(&None)).to_be_bytes());
+    head.extend(element.to_be_bytes());
+    if !elements.is_empty() {
+        head.extend((elements.len() as i32).to_be_bytes());
+        head.extend(1_i32.to_be_bytes());
+    }
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::types::ValueRef;
+
+    use super::super::types::{Column, INT4, encode};
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_is_read_back() {
+        let values = ["a", "", "null", "a b", "{,}", "\"\\", "ä"];
+        let texts: Vec<_> = values.iter().map(|text| quoted(Some((*text).to_owned()))).collect();
+        assert_eq!(texts.join(" "), r#"a "" "null" "a b" "{,}" "\"\\" ä"#);
+        let text = format!("{{{},NULL,7}}", texts.join(","));
+        let mut expected: Vec<_> = values.map(|text| Some(text.to_owned())).to_vec();
+        expected.extend([None, Some("7".to_owned())]);
+        assert_eq!(elements(&text), Some(expected));
+        assert_eq!(elements("{}"), Some(Vec::new()));
+        assert_eq!(elements("a"), None);
+    }
+
+    #[test]
+    fn an_array_has_postgresqls_binary_form() {
+        let binary = |text: &str| {
+            let mut out = Vec::new();
+            let column = Column { format: 1, ..Column::new("", 1007) };
+            encode(&mut out, ValueRef::Text(text.as_bytes()), &column).unwrap();
+            let numbers =
+                out[4..].chunks(4).map(|part| u32::from_be_bytes(part.try_into().unwrap()));
+            numbers.collect::<Vec<_>>()
+        };
+        assert_eq!(binary("{}"), [0, 0, INT4]);
+        assert_eq!(binary("{7,NULL}"), [1, 1, INT4, 2, 1, 4, 7, u32::MAX]);
+    }
+}
