@@ -33,7 +33,7 @@ use super::scalar::{deterministic, scalar};
 use super::steps::failed;
 use super::values::{Answer, Counted};
 use crate::wire::canonical::{canonical, is_temporal};
-use crate::wire::{decimal, types};
+use crate::wire::{decimal, floats, types};
 
 /// The fourth argument of `ums_assign` for a truth value.
 pub(crate) const AS_TRUTH: i64 = -1;
@@ -224,17 +224,15 @@ fn numeric(value: ValueRef<'_>, modifier: i32) -> Result<Value> {
     }
 }
 
-/// Returns the digits of a number that is the result of arithmetic: `1.005 * 3` is 3.015, although
-/// the product of the floating point numbers is a little less. A number that keeps more
+/// Returns the digits of a number that may be the result of arithmetic. A number that keeps more
 /// digits than are sure is written as it is.
 fn sure_digits(real: f64, modifier: i32) -> String {
     let text = real.to_string();
     let scale = types::digits(modifier).map_or(0, |(_, scale)| scale.into());
-    if !real.is_finite() || decimal::whole_digits(&text) + scale >= types::DIGITS {
+    if !real.is_finite() || decimal::whole_digits(&text) + scale >= floats::DIGITS {
         return text;
     }
-    let sure = format!("{real:.*e}", types::DIGITS - 1).parse::<f64>();
-    sure.map_or(text, |real| real.to_string())
+    floats::sure(real).to_string()
 }
 
 fn boolean(value: ValueRef<'_>) -> Result<Value> {

@@ -11,7 +11,8 @@ use rusqlite::{Connection, Result};
 
 use super::scalar::deterministic;
 use super::steps::failed;
-use crate::wire::types;
+use super::values::Number;
+use crate::wire::{floats, types};
 
 /// Registers the functions with `connection`.
 pub(super) fn register(connection: &Connection) -> Result<()> {
@@ -20,7 +21,7 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
     })?;
     deterministic(connection, "pg_numeric", 1, |context| {
         Ok(match context.get_raw(0) {
-            ValueRef::Real(real) => Value::Real(sure(real)),
+            ValueRef::Real(real) => Value::Real(floats::sure(real)),
             other => Value::try_from(other)?,
         })
     })?;
@@ -29,36 +30,18 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
     })
 }
 
-/// Returns a number with the digits that are sure of a double: so 0.1 + 0.2 is 0.3.
-fn sure(real: f64) -> f64 {
-    format!("{real:.14e}").parse().unwrap_or(real)
-}
-
-enum Operand {
-    Whole(i64),
-    Real(f64),
-}
-
-impl Operand {
-    fn real(&self) -> f64 {
-        match self {
-            Operand::Whole(int) => *int as f64,
-            Operand::Real(real) => *real,
-        }
-    }
-}
-
 fn operation(
     context: &Context<'_>,
     whole: impl Fn(i64, i64) -> Option<i64>,
     real: impl Fn(f64, f64) -> f64,
 ) -> Result<Value> {
-    let operands = (operand(context.get_raw(0))?, operand(context.get_raw(1))?);
-    let (Some(one), Some(other)) = operands else { return Ok(Value::Null) };
+    // A text is one that was written beside a number.
+    let operand = |index| Number::read(context.get_raw(index), types::NUMERIC);
+    let (Some(one), Some(other)) = (operand(0)?, operand(1)?) else { return Ok(Value::Null) };
     if other.real() == 0.0 {
         return Err(failed("division by zero"));
     }
-    if let (Operand::Whole(one), Operand::Whole(other)) = (&one, &other) {
+    if let (Number::Whole(one), Number::Whole(other)) = (&one, &other) {
         let result = whole(*one, *other).ok_or_else(|| failed("bigint out of range"))?;
         return Ok(Value::Integer(result));
     }
@@ -67,24 +50,6 @@ fn operation(
         return Err(failed("value out of range: overflow"));
     }
     Ok(Value::Real(result))
-}
-
-/// Reads an operand; `None` is NULL. A text is one that was written beside a number.
-fn operand(value: ValueRef<'_>) -> Result<Option<Operand>> {
-    Ok(Some(match value {
-        ValueRef::Null => return Ok(None),
-        ValueRef::Integer(int) => Operand::Whole(int),
-        ValueRef::Real(real) => Operand::Real(real),
-        ValueRef::Text(_) | ValueRef::Blob(_) => {
-            let text = types::to_text(value);
-            let text = text.trim();
-            let whole = text.parse().map(Operand::Whole);
-            whole.or_else(|_| text.parse().map(Operand::Real)).map_err(|_| {
-                let text: String = text.chars().take(40).collect();
-                failed(&format!("invalid input syntax for type numeric: \"{text}\""))
-            })?
-        }
-    }))
 }
 
 /// Returns the remainder, which has the sign of the dividend.

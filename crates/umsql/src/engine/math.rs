@@ -11,6 +11,7 @@ use rusqlite::{Connection, Result};
 
 use super::scalar::deterministic;
 use super::steps::failed;
+use super::values::Number;
 use crate::wire::{floats, types};
 
 /// Registers the functions with `connection`.
@@ -100,36 +101,9 @@ fn two(connection: &Connection) -> Result<()> {
 
 const NEGATIVE_ROOT: &str = "cannot take square root of a negative number";
 
-enum Number {
-    Whole(i64),
-    Real(f64),
-}
-
-impl Number {
-    fn real(&self) -> f64 {
-        match self {
-            Number::Whole(int) => *int as f64,
-            Number::Real(real) => *real,
-        }
-    }
-}
-
 /// Reads an argument; `None` is NULL.
 fn number(context: &Context<'_>, index: usize) -> Result<Option<Number>> {
-    Ok(Some(match context.get_raw(index) {
-        ValueRef::Null => return Ok(None),
-        ValueRef::Integer(int) => Number::Whole(int),
-        ValueRef::Real(real) => Number::Real(real),
-        other => {
-            let text = types::to_text(other);
-            let text = text.trim();
-            let read = text.parse().map(Number::Whole);
-            read.or_else(|_| text.parse().map(Number::Real)).map_err(|_| {
-                let text: String = text.chars().take(40).collect();
-                failed(&format!("invalid input syntax for type double precision: \"{text}\""))
-            })?
-        }
-    }))
+    Number::read(context.get_raw(index), types::FLOAT8)
 }
 
 fn in_range(result: f64) -> Result<f64> {

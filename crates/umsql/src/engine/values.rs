@@ -6,7 +6,7 @@ use rusqlite::Result;
 use rusqlite::functions::{SqlFnOutput, SubType};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
-use super::steps::{STEPS, Steps, look, no_memory, room};
+use super::steps::{STEPS, Steps, failed, look, no_memory, room};
 use crate::memory::Room;
 use crate::vfs;
 use crate::wire::types;
@@ -26,6 +26,38 @@ pub(super) fn bytes<'a>(value: ValueRef<'a>) -> Result<Option<Cow<'a, [u8]>>> {
         }
         ValueRef::Real(real) => Ok(Some(Cow::Owned(vfs::spelled(real).into_bytes()))),
         number => Ok(Some(Cow::Owned(types::to_text(number).into_bytes()))),
+    }
+}
+
+/// An argument that is a number.
+pub(super) enum Number {
+    Whole(i64),
+    Real(f64),
+}
+
+impl Number {
+    /// Reads an argument; `None` is NULL. A text that is no number is an error of this type.
+    pub(super) fn read(value: ValueRef<'_>, oid: u32) -> Result<Option<Number>> {
+        let text = match value {
+            ValueRef::Null => return Ok(None),
+            ValueRef::Integer(int) => return Ok(Some(Number::Whole(int))),
+            ValueRef::Real(real) => return Ok(Some(Number::Real(real))),
+            ValueRef::Text(_) | ValueRef::Blob(_) => types::to_text(value),
+        };
+        let text = text.trim();
+        let whole = text.parse().map(Number::Whole);
+        let number = whole.or_else(|_| text.parse().map(Number::Real)).map_err(|_| {
+            let (name, text) = (types::name(oid), text.chars().take(40).collect::<String>());
+            failed(&format!("invalid input syntax for type {name}: \"{text}\""))
+        })?;
+        Ok(Some(number))
+    }
+
+    pub(super) fn real(&self) -> f64 {
+        match self {
+            Number::Whole(int) => *int as f64,
+            Number::Real(real) => *real,
+        }
     }
 }
 

@@ -41,6 +41,14 @@ fn written(scientific: &str, digits: i32, plain: impl FnOnce() -> String) -> Str
     }
 }
 
+/// The decimal digits that a double has for sure.
+pub(crate) const DIGITS: usize = 15;
+
+/// Returns a double with the digits that are sure: 0.1 + 0.2 is 0.3, and 1.005 * 3 is 3.015.
+pub(crate) fn sure(real: f64) -> f64 {
+    format!("{real:.*e}", DIGITS - 1).parse().unwrap_or(real)
+}
+
 /// Returns the number with so many digits behind the point, halves rounded away from zero; before
 /// the point if `places` is negative.
 pub(crate) fn rounded(real: f64, places: i64) -> f64 {
@@ -84,6 +92,12 @@ mod tests {
         assert_eq!(numeric(1e20), "100000000000000000000");
         assert_eq!(numeric(1e-10), "0.0000000001");
         assert_eq!(numeric(-0.0), "0");
+    }
+
+    #[test]
+    fn digits_that_are_not_sure_are_left_out() {
+        assert_eq!([sure(0.1 + 0.2), sure(1.005 * 3.0)], [0.3, 3.015]);
+        assert_eq!([sure(1e300), sure(0.0), sure(f64::INFINITY)], [1e300, 0.0, f64::INFINITY]);
     }
 
     #[test]

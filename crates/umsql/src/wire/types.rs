@@ -95,9 +95,6 @@ pub(crate) fn scale(modifier: i32) -> Option<u16> {
     (modifier >= MODIFIER).then_some((modifier - MODIFIER) as u16)
 }
 
-/// The decimal digits that a floating point number has for sure.
-pub(crate) const DIGITS: usize = 15;
-
 /// Returns a number with this many digits behind its point.
 pub(crate) fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
     match value {
@@ -106,7 +103,7 @@ pub(crate) fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
         ValueRef::Real(real) if real.is_finite() => {
             // What is beyond the digits that are sure is filled with zeros.
             let whole = real.abs().log10().floor().max(0.0) as usize + 1;
-            let sure = scale.min(DIGITS.saturating_sub(whole));
+            let sure = scale.min(floats::DIGITS.saturating_sub(whole));
             let real = floats::rounded(real, sure as i64);
             let point = if sure == 0 && scale > 0 { "." } else { "" };
             let zeros = scale - sure;
