@@ -19,10 +19,10 @@ The last three take names of subjects, and are then for these subjects only. Opt
 | wrong | another answer, in silence |
 
 A statement that names what a refused statement of its group should have changed has the verdict of that one (`after`), if that may
-explain its own answer (FOLLOWS); so has one in another state of the transaction. A query also counts as wrong if the server describes
+explain its own answer (FOLLOWS); so has one in another state of the transaction, and one that names what such a statement has changed. A query also counts as wrong if the server describes
 other columns for it when it is prepared (`description`).
 
-To accept a difference, write `different REASON` in place of `wrong ...` in verdicts.txt, and run `--write`. That adds a digest of the
+To accept a difference, write `different REASON` in place of `wrong ...` or `mistaken ...` in verdicts.txt, and run `--write`. That adds a digest of the
 accepted answer, so that yet another answer is wrong again.
 """
 
@@ -60,8 +60,12 @@ REFUSALS = ["0A", "42883", "42704"]
 REASONS = {
     "plan": "EXPLAIN shows how SQLite carries the statement out.",
     "name": "The answer names the server, its version or its files.",
-    "storage": "The answer depends on how the data is stored: sizes of tables, physical places of rows, numbers of objects.",
-    "double": "A numeric is computed as a double: it has 15 exact digits, and its quotients and functions have no more.",
+    "storage": "The answer depends on how the data is stored: sizes of tables, physical places and the order of rows, numbers of objects, "
+    "the blanks at the end of a char(n).",
+    "double": "A numeric is computed as a double: it has 15 exact digits, its quotients and functions have no more, and the zeros behind "
+    "the last digit are shown where the type says how many digits there are. A double has no negative zero, and the last digit of a "
+    "function or a sum may differ.",
+    "serial": "A serial number is one more than the greatest that the table has had, not the next one of a sequence.",
     "C": "Upper and lower case of letters that are not ASCII are different letters, as in a database of PostgreSQL with the locale C.",
     "more": "The server also has this function or spelling, which is SQLite's, where PostgreSQL has an error.",
     "ahead": "The rows of a portal are computed when it is first executed, and their errors come then.",
@@ -69,7 +73,7 @@ REASONS = {
 }
 # What a refused statement may cause in later ones: other rows, and errors about constraints, transactions and missing objects.
 FOLLOWS = re.compile(
-    r"wrong (rows|tag|transaction state|number of results|, )+|(mistaken |wrong no error )(23|25|3B|34|26|42P01|42703|42P05|42P07|42P03).*"
+    r"wrong (rows|tag|transaction state|number of results|, )+|(mistaken |wrong no error )(22|23|25|2B|3B|34|26|42P01|42703|42P05|42P07|42P03).*"
 )
 PROBLEMS_SHOWN = 40
 MARK = "<!-- What follows is written by `tests/clients/statements.py --write`. -->\n"
@@ -150,6 +154,8 @@ def ask_ums(group, options, expected):
             cause = behind.cause(step)
             if verdict in ("refused", "mistaken") and not step.only_reads and succeeds(right):
                 behind.note(step, (verdict, detail))
+            if cause and not step.only_reads and not behind.state:
+                behind.note(step, cause)
             if cause and FOLLOWS.fullmatch(f"{verdict} {detail}"):
                 verdict, detail = cause[0], f"after {cause[1]}"
             behind.state = right["status"] != answer["status"] and (behind.state or (verdict, detail.removeprefix("after ")))
@@ -288,7 +294,7 @@ def accept(judged, known):
         for index, key in enumerate(group.keys()):
             verdict, detail, answer = found[index]
             before, reason = known.get((group.subject, group.title, key), ("right", ""))
-            if verdict == "wrong" and before == "different":
+            if verdict in ("wrong", "mistaken") and before == "different":
                 name, _, accepted = reason.partition(" #")
                 assert name in REASONS, f"verdicts.txt: {name} is no reason: {', '.join(REASONS)}"
                 if accepted in ("", digest(answer)):

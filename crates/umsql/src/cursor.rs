@@ -86,6 +86,7 @@ impl Session {
             formats: Vec::new(),
             columns,
             describe_on_execute: false,
+            savepoints: self.savepoints.len(),
             state,
             size,
         };

@@ -250,6 +250,9 @@ fn from_message(message: String) -> SqlError {
         return SqlError::new(NOT_AUTHORIZED, message)
             .hint("SQLite keeps this table itself; CREATE, ALTER and DROP change the schema.");
     }
+    if message.starts_with("cannot modify ") && message.ends_with(" because it is a view") {
+        return SqlError::unsupported(message).hint("A trigger INSTEAD OF can do it.");
+    }
     if message.starts_with("not authorized") {
         return SqlError::new(NOT_AUTHORIZED, message);
     }
@@ -258,7 +261,7 @@ fn from_message(message: String) -> SqlError {
 }
 
 /// Messages of this server's functions, and their SQLSTATEs.
-const EXACT: [(&str, &str); 19] = [
+const EXACT: [(&str, &str); 26] = [
     (SEVERAL_ROWS, "21000"),
     ("LIKE pattern must not end with escape character", "22025"),
     ("invalid escape string", "22025"),
@@ -278,7 +281,21 @@ const EXACT: [(&str, &str); 19] = [
     ("requested length too large", "54000"),
     ("the arguments of greatest and least have different types", "42804"),
     ("null values cannot be formatted as an SQL identifier", "22004"),
+    (MORE_DIGITS, "0A000"),
+    (NO_NAN, "0A000"),
+    // SQLite's own messages about what PostgreSQL has, and SQLite has not.
+    ("the array is too long", "54000"),
+    ("integer overflow", "0A000"),
+    ("DISTINCT aggregates must have exactly one argument", "0A000"),
+    ("Invalid filter parameter type Text at index 0", "0A000"),
+    ("row value misused", "0A000"),
 ];
+
+/// The message about a numeric that a double cannot keep.
+pub(crate) const MORE_DIGITS: &str = "a numeric of more than 15 digits is not supported";
+
+/// The message about the value NaN, of which SQLite makes NULL.
+pub(crate) const NO_NAN: &str = "the number NaN is not supported here";
 
 /// The message about a query that stands for a value, and returned several rows.
 pub(crate) const SEVERAL_ROWS: &str =
@@ -290,7 +307,7 @@ fn value_code(message: &str) -> Option<&'static str> {
         let of_time = ["date", "time", "interval"].iter().any(|name| rest.starts_with(name));
         return Some(if of_time { "22007" } else { "22P02" });
     }
-    const OF_TIMES: [(&str, &str); 12] = [
+    const OF_TIMES: [(&str, &str); 14] = [
         ("date/time field value out of range", "22008"),
         ("date field value out of range", "22008"),
         ("time field value out of range", "22008"),
@@ -300,7 +317,9 @@ fn value_code(message: &str) -> Option<&'static str> {
         ("interval out of range", "22008"),
         ("cannot subtract infinite ", "22008"),
         ("interval field value out of range", "22015"),
+        ("malformed array literal: ", "22P02"),
         ("the time zone of ", "0A000"),
+        ("the year of ", "0A000"),
         ("division by zero", "22012"),
         ("operator does not exist: ", "42883"),
     ];
@@ -347,9 +366,18 @@ fn after(message: &str, start: &str) -> Option<String> {
 fn missing(message: &str) -> Option<SqlError> {
     let after = |start: &str| after(message, start);
     if let Some(table) = after("no such table: ").or_else(|| after("no such view: ")) {
+        if table.starts_with("pg_") || table.starts_with("information_schema_") {
+            let table = table.replacen("information_schema_", "information_schema.", 1);
+            return Some(SqlError::unsupported(format!("the view {table} is not supported")));
+        }
         return Some(SqlError::new("42P01", format!("relation \"{table}\" does not exist")));
     }
     if let Some(column) = after("no such column: ") {
+        const OF_ROWS: [&str; 6] = ["ctid", "tableoid", "xmin", "xmax", "cmin", "cmax"];
+        if OF_ROWS.contains(&column.rsplit('.').next().unwrap_or_default()) {
+            let message = format!("the system column {column} is not supported");
+            return Some(SqlError::unsupported(message));
+        }
         return Some(SqlError::new("42703", format!("column \"{column}\" does not exist")));
     }
     if message.contains(" has no column named ") {
@@ -371,6 +399,13 @@ fn syntax(message: &str) -> Option<SqlError> {
     }
     if message == "incomplete input" {
         return Some(SqlError::syntax("syntax error at end of input"));
+    }
+    // Operators of PostgreSQL.
+    if let Some(sign) = message.strip_prefix("unrecognized token: \"")
+        && sign.starts_with(['#', '@', '^', '?'])
+    {
+        let sign = sign.trim_end_matches('"');
+        return Some(SqlError::unsupported(format!("the operator {sign} is not supported")));
     }
     message.starts_with("unrecognized token").then(|| SqlError::syntax(message.to_owned()))
 }

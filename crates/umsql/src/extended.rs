@@ -35,6 +35,12 @@ fn described(portal: &Portal) -> Columns {
     Some(columns)
 }
 
+/// Returns the error of a statement in a transaction that has failed.
+fn failed_transaction() -> SqlError {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    SqlError::new("25P02", message)
+}
+
 /// The columns of a result; None for a statement that returns no rows.
 type Columns = Option<Vec<Column>>;
 
@@ -138,10 +144,15 @@ impl Session {
             }
             // SQLite applies a PRAGMA's setting as soon as the statement is prepared.
             lease.pinned |= sql.pins;
-            if let Err(error) = lease.prepare_cached(text) {
-                let mut error = SqlError::from(error);
-                error.offset = error.offset.and_then(|offset| sql.place(offset));
-                return Err(error);
+            match lease.prepare_cached(text) {
+                Ok(prepared) => {
+                    let _ = plan.width.set((lease.schema(), prepared.column_count()));
+                }
+                Err(error) => {
+                    let mut error = SqlError::from(error);
+                    error.offset = error.offset.and_then(|offset| sql.place(offset));
+                    return Err(error);
+                }
             }
         }
         // What EXECUTE and FETCH mean depends on the session.
@@ -156,12 +167,10 @@ impl Session {
     fn check_not_failed(&self, plan: &Plan) -> Result<()> {
         let ends = matches!(
             plan.statement,
-            Some(Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
+            Some(Statement::Commit { .. } | Statement::Rollback { .. } | Statement::RollbackTo(_))
         );
         if self.tx == Tx::Failed && !ends {
-            let message =
-                "current transaction is aborted, commands ignored until end of transaction block";
-            return Err(SqlError::new("25P02", message));
+            return Err(failed_transaction());
         }
         Ok(())
     }
@@ -176,6 +185,9 @@ impl Session {
     /// Returns a prepared statement that is to be executed: as it is, or made anew.
     pub(crate) fn fresh_plan(&mut self, name: &str) -> Result<Arc<Plan>> {
         let plan = self.plan_named(name)?;
+        if plan.has_star && self.tx != Tx::Failed {
+            self.check_width(&plan)?;
+        }
         let Some(source) = &plan.source else { return Ok(plan) };
         if source.schema == self.server.engine.schema() || self.tx == Tx::Failed {
             return Ok(plan);
@@ -192,11 +204,32 @@ impl Session {
         Ok(fresh)
     }
 
+    /// Checks that a statement with a star returns as many columns as when it was first executed.
+    fn check_width(&mut self, plan: &Plan) -> Result<()> {
+        let schema = self.server.engine.schema();
+        let Some(Statement::Sql(sql)) = &plan.statement else { return Ok(()) };
+        let Some((at, before)) = plan.width.get() else { return Ok(()) };
+        if *at == schema {
+            return Ok(());
+        }
+        let lease = self.lease()?;
+        if sql.catalog {
+            lease.ensure_catalog()?;
+        }
+        if *before == lease.prepare_cached(&sql.texts[0])?.column_count() {
+            return Ok(());
+        }
+        Err(SqlError::unsupported("cached plan must not change result type")
+            .hint("Prepare the statement again."))
+    }
+
     fn portal_named(&mut self, name: &str) -> Result<&mut Portal> {
         let found = self.portals.iter_mut().find(|(known, _)| **known == *name);
-        found
-            .map(|(_, portal)| portal)
-            .ok_or_else(|| SqlError::new("34000", format!("portal \"{name}\" does not exist")))
+        let is_failed = self.tx == Tx::Failed;
+        found.map(|(_, portal)| portal).ok_or_else(|| match is_failed {
+            true => failed_transaction(),
+            false => SqlError::new("34000", format!("portal \"{name}\" does not exist")),
+        })
     }
 
     fn bind(&mut self, body: &[u8]) -> Result<()> {
@@ -228,6 +261,7 @@ impl Session {
             formats: bind.result_formats,
             columns: None,
             describe_on_execute: false,
+            savepoints: self.savepoints.len(),
             state: State::Fresh,
             size: body.len(),
         };
@@ -398,9 +432,10 @@ impl Session {
             self.out.bare(b'I');
             return Ok(());
         };
-        let tag = match statement {
-            Statement::Sql(sql) => sql.tag,
-            _ => "SELECT",
+        let complete = |sent: usize| match statement {
+            Statement::Sql(sql) => format!("{} {sent}", sql.tag),
+            Statement::Show(_) => "SHOW".to_owned(),
+            _ => format!("SELECT {sent}"),
         };
         match std::mem::replace(&mut portal.state, State::Done) {
             State::Fresh => (),
@@ -408,13 +443,13 @@ impl Session {
                 let (state, sent) = self.send_rows(conn, rows, at, limit)?;
                 match state {
                     State::Suspended(..) => self.out.bare(b's'),
-                    _ => self.out.complete(&format!("{tag} {sent}")),
+                    _ => self.out.complete(&complete(sent)),
                 }
                 portal.state = state;
                 return Ok(());
             }
             State::Done => {
-                self.out.complete(&format!("{tag} 0"));
+                self.out.complete(&complete(0));
                 return Ok(());
             }
         }

@@ -18,6 +18,8 @@ pub(crate) struct Portal {
     /// The columns as they were described to the client.
     pub(crate) columns: Option<Vec<Column>>,
     pub(crate) describe_on_execute: bool,
+    /// How many savepoints there were when it was made.
+    pub(crate) savepoints: usize,
     pub(crate) state: State,
     /// The length of the Bind message, used as an estimate of the memory that the portal takes.
     pub(crate) size: usize,

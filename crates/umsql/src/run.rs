@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rusqlite::Statement as Prepared;
 use rusqlite::types::{Value, ValueRef};
 
+use crate::dialect::statement::check_verb;
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Copy, Sql, Statement};
 use crate::engine::{Engine, Lease};
@@ -86,6 +87,9 @@ impl Session {
             self.out.bare(b'I');
         }
         self.several = all.len() > 1;
+        if self.several {
+            all.iter().try_for_each(|range| check_verb(&list[range.start]))?;
+        }
         let done = std::mem::take(&mut self.statements_done);
         self.may_defer &= done == 0;
         for (number, range) in all.into_iter().enumerate().skip(done) {
@@ -151,8 +155,10 @@ impl Session {
         statement: &Statement,
         call: Call<'_>,
     ) -> std::result::Result<Ran, Failure> {
-        let ends =
-            matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
+        let ends = matches!(
+            statement,
+            Statement::Commit { .. } | Statement::Rollback { .. } | Statement::RollbackTo(_)
+        );
         if self.tx == Tx::Failed && !ends {
             let message =
                 "current transaction is aborted, commands ignored until end of transaction block";

@@ -18,6 +18,7 @@ use crate::known_settings::REPORTED;
 use crate::run::{Call, Ran};
 use crate::session::{OUT_MAX, Session, Tx};
 use crate::wire::message::format_of;
+use crate::wire::out::Out;
 use crate::wire::types::{self, Column};
 
 /// How many pages one step of a backup copies.
@@ -95,11 +96,20 @@ impl Session {
         if call.describe {
             self.out.row_description(&columns);
         }
-        for row in &rows {
+        let limit = if call.limit > 0 { call.limit } else { usize::MAX };
+        let (sent, kept) = rows.split_at(rows.len().min(limit));
+        for row in sent {
             self.out.data_row(&columns, usize::MAX, |index| Ok(ValueRef::from(&row[index])))?;
             if self.out.bytes.len() > OUT_MAX {
                 self.flush(conn)?;
             }
+        }
+        if sent.len() == limit {
+            let mut rest = Out::default();
+            for row in kept {
+                rest.data_row(&columns, usize::MAX, |index| Ok(ValueRef::from(&row[index])))?;
+            }
+            return Ok(Ran::Suspended(rest.bytes));
         }
         Ok(Ran::Complete(if tag == "SELECT" {
             format!("SELECT {}", rows.len())

@@ -259,8 +259,12 @@ impl Session {
                 }
                 if begin.starts { "START TRANSACTION" } else { "BEGIN" }
             }
-            Statement::Commit | Statement::Rollback => {
-                let commits = *statement == Statement::Commit && self.tx != Tx::Failed;
+            Statement::Commit { chains } | Statement::Rollback { chains } => {
+                let is_commit = matches!(statement, Statement::Commit { .. });
+                let commits = is_commit && self.tx != Tx::Failed;
+                if *chains {
+                    return self.end_and_chain(is_commit, commits).map(Some);
+                }
                 if matches!(self.tx, Tx::Idle | Tx::Implicit) {
                     self.out.warning("25P01", "there is no transaction in progress");
                 }
@@ -286,6 +290,28 @@ impl Session {
             }
             _ => return Ok(self.savepoint_control(statement)?),
         }))
+    }
+
+    /// Ends the transaction, and begins another one with the same characteristics.
+    fn end_and_chain(
+        &mut self,
+        is_commit: bool,
+        commits: bool,
+    ) -> std::result::Result<&'static str, Failure> {
+        if matches!(self.tx, Tx::Idle | Tx::Implicit) {
+            let word = if is_commit { "COMMIT" } else { "ROLLBACK" };
+            let message = format!("{word} AND CHAIN can only be used in transaction blocks");
+            return Err(SqlError::new("25P01", message).into());
+        }
+        let TxMode { isolation, read_only, .. } = self.config.mode;
+        if commits {
+            self.commit()?;
+        } else {
+            self.roll_back(Tx::Idle);
+        }
+        self.begin(Tx::Block);
+        (self.config.mode.isolation, self.config.mode.read_only) = (isolation, read_only);
+        Ok(if commits { "COMMIT" } else { "ROLLBACK" })
     }
 
     fn begin_block(&mut self, characteristics: Characteristics) -> Result<()> {
@@ -336,12 +362,16 @@ impl Session {
                 let at = self.savepoint(name, "RELEASE SAVEPOINT")?;
                 self.if_open("RELEASE", name)?;
                 self.savepoints.truncate(at);
+                for (_, portal) in &mut self.portals {
+                    portal.savepoints = portal.savepoints.min(at);
+                }
                 "RELEASE"
             }
             Statement::RollbackTo(name) => {
                 let at = self.savepoint(name, "ROLLBACK TO SAVEPOINT")?;
                 self.if_open("ROLLBACK TO", name)?;
                 self.savepoints.truncate(at + 1);
+                self.portals.retain(|(_, portal)| portal.savepoints <= at);
                 self.tx = Tx::Block;
                 "ROLLBACK"
             }

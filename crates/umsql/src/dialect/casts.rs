@@ -233,6 +233,10 @@ impl Rewriter<'_, '_> {
                 len += 1;
             }
         }
+        if first.is("float") && self.next_is(ahead + len, "(") {
+            let digits = self.peek(ahead + len + 1).map_or("", |digits| digits.text);
+            name = format!("float({digits})");
+        }
         if self.next_is(ahead + len, "(") {
             let end = ahead + len + MODIFIER_MAX;
             while !self.next_is(ahead + len, ")") {

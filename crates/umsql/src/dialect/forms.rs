@@ -16,7 +16,9 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     pub(super) fn begins_derived_table(&self) -> bool {
         let before = self.at.checked_sub(2).map(|before| &self.tokens[before]);
         before.is_some_and(|token| {
-            token.sign(",") || ["from", "join", "lateral"].iter().any(|word| token.is(word))
+            token.sign(",")
+                || ["from", "join", "lateral"].iter().any(|word| token.is(word))
+                || (token.is("using") && self.tokens[0].is("delete"))
         }) && ["values", "select", "with"].iter().any(|word| self.next_is(0, word))
     }
 
@@ -139,6 +141,65 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
+    /// Returns whether CREATE INDEX has no name before this ON.
+    pub(super) fn names_index(&self) -> bool {
+        let before = self.at.checked_sub(1).map(|at| &self.tokens[at]);
+        self.tokens[0].is("create")
+            && self.at < 5
+            && before.is_some_and(|before| before.is("index") || before.is("concurrently"))
+    }
+
+    /// Gives an index the name that PostgreSQL would: of the table, and of its columns or
+    /// functions.
+    pub(super) fn put_index_name(&mut self) {
+        let open = self.tokens.iter().position(|token| token.sign("("));
+        let close = open.and_then(|open| self.closing(open));
+        let list = open.zip(close).map_or(&[][..], |(open, close)| &self.tokens[open + 1..close]);
+        let table = self.tokens.get(self.at + 1..open.unwrap_or(self.at + 1));
+        let table = table
+            .unwrap_or_default()
+            .iter()
+            .rfind(|token| token.is_name() && !token.is("using") && !token.is("btree"));
+        let mut name = table.map_or(String::new(), Token::folded);
+        for item in if list.is_empty() { Vec::new() } else { items(list) } {
+            let is_named = matches!(item, [one, ..] if one.is_name());
+            let is_plain = item.get(1).is_none_or(|next| next.is_name() || next.sign("("));
+            let part = if is_named && is_plain { item[0].folded() } else { "expr".to_owned() };
+            name = format!("{name}_{part}");
+        }
+        let name = name.replace('"', "\"\"");
+        self.put(1, &format!("\"{name}_idx\" ON"));
+        (self.operand, self.product) = (None, None);
+    }
+
+    /// Translates `json_each(..)` in a FROM clause to PostgreSQL's two columns, of which the value
+    /// is a JSON text.
+    pub(super) fn json_each(&mut self) -> bool {
+        let from = self.at > 0
+            && ["from", "join", ","].iter().any(|word| {
+                let before = &self.tokens[self.at - 1];
+                before.is(word) || before.sign(word)
+            });
+        let Some(close) = self.closing(self.at + 1).filter(|_| from && !self.open_is_call()) else {
+            return false;
+        };
+        let argument = self.inner(&self.tokens[self.at + 1..=close]);
+        let is_as = self.tokens.get(close + 1).is_some_and(|token| token.is("as"));
+        let alias = self.tokens.get(close + 1 + usize::from(is_as));
+        let is_named =
+            alias.is_some_and(|token| token.is_name() && (is_as || !is_clause_word(token)));
+        let name =
+            if is_named { String::new() } else { format!(" AS {}", self.tokens[self.at].text) };
+        let text = format!(
+            "(SELECT key, CASE type WHEN 'text' THEN json_quote(value) WHEN 'null' THEN 'null' \
+             WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE CAST(value AS text) END \
+             AS value FROM json_each{argument}){name}"
+        );
+        self.put(close + 1 - self.at, &text);
+        self.operand = None;
+        true
+    }
+
     /// Returns whether the current position is inside the arguments of a function, where a comma
     /// does not continue a FROM clause.
     fn open_is_call(&self) -> bool {
@@ -198,6 +259,23 @@ mod tests {
             ),
         ];
         for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn an_index_without_a_name_gets_postgresqls() {
+        for (from, to) in [
+            (
+                "create index on word (lower(w))",
+                "create index \"word_lower_idx\" ON word (lower(w))",
+            ),
+            (
+                "create unique index on public.t (a desc, (b + 1))",
+                "create unique index \"t_a_expr_idx\" ON t (a desc, (b + 1))",
+            ),
+            ("create index i on t (a)", "create index i on t (a)"),
+        ] {
             assert_eq!(one(from), to);
         }
     }

@@ -335,7 +335,13 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 }
             }
             "operator" if self.next_is(1, "(") => return self.spelled_operator(),
+            "on" if self.names_index() => self.put_index_name(),
             "collate" if self.next_is(1, "pg_catalog") => self.skip(4),
+            "collate" if self.is_binary_collation(1) => self.skip(2),
+            "row" if self.next_is(1, "(") && self.follows_sign() => self.skip(1),
+            "nothing" | "index" if self.is_plain_name(&lower) => {
+                self.operand = Some(self.put(1, &format!("`{lower}`")));
+            }
             "ilike" => self.operator(1, "MATCH"),
             "as" if self.open.last().is_some_and(|open| open.cast) => return self.cast_target(),
             "current_user" | "session_user" | "current_catalog" | "current_schema"
@@ -347,6 +353,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "extract" if self.next_is(1, "(") => return self.extract(),
             "make_interval" if self.next_is(1, "(") => return self.make_interval(),
             "generate_series" if self.next_is(1, "(") => return self.series(),
+            "json_each" | "jsonb_each" if self.next_is(1, "(") => return self.json_each(),
             "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
             "pg_get_indexdef" if self.next_is(1, "(") => return self.index_definition(),
             "unlogged" if self.at == 1 => self.skip(1),
@@ -382,7 +389,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             {
                 self.typed_literal()
             }
-            "json" | "jsonb" | "date" | "timestamp" | "timestamptz" | "text"
+            "json" | "jsonb" | "date" | "timestamp" | "timestamptz" | "text" | "varchar"
                 if self.peek(1).is_some_and(|token| token.kind == TokenKind::Text) =>
             {
                 // A literal after the name of its type: the literal alone has the same value, so

@@ -16,7 +16,7 @@
 //! A form that is nested too deeply, or is too long, is passed to SQLite as it is.
 
 use super::rewrite::Rewriter;
-use super::tokens::{Token, items};
+use super::tokens::{Token, TokenKind, items};
 
 impl<'t, 'a> Rewriter<'t, 'a> {
     /// Translates a word that begins one of these forms. Returns false if it begins none.
@@ -178,6 +178,41 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
+    /// Returns whether the name of a collation follows that compares bytes, as SQLite does.
+    pub(super) fn is_binary_collation(&self, ahead: usize) -> bool {
+        let name = self.peek(ahead).map(|token| token.folded());
+        name.is_some_and(|name| ["C", "POSIX", "default", "ucs_basic"].contains(&name.as_str()))
+    }
+
+    /// Returns whether a sign is before this token, as in `(a, b) = ROW(1, 2)`.
+    pub(super) fn follows_sign(&self) -> bool {
+        let before = self.at.checked_sub(1).map(|at| &self.tokens[at]);
+        before.is_some_and(|before| before.sign("=") || before.sign("<>"))
+    }
+
+    /// Returns whether this keyword of SQLite, which PostgreSQL allows as a name, is a name here.
+    pub(super) fn is_plain_name(&self, word: &str) -> bool {
+        let keywords: &[&str] = match word {
+            "nothing" => &["do"],
+            _ => &["create", "unique", "drop", "alter", "reindex", "concurrently"],
+        };
+        let before = self.at.checked_sub(1).map(|at| &self.tokens[at]);
+        before.is_some_and(|before| !keywords.iter().any(|keyword| before.is(keyword)))
+    }
+
+    /// Translates `= ANY ($1)`, whose parameter is an array, and `= ANY ('{1,2}')`.
+    fn array_membership(&mut self, operator: &str) -> bool {
+        let Some(close) = self.closing(self.at + 2) else { return false };
+        let array = &self.tokens[self.at + 3..close];
+        if !matches!(array.first(), Some(first) if first.kind == TokenKind::Param || first.kind == TokenKind::Text)
+        {
+            return false;
+        }
+        let array = self.inner(array);
+        let list = format!(" {operator} (SELECT value FROM json_each(ums_elements({array})))");
+        self.put_operator(close + 1 - self.at, &list)
+    }
+
     /// Translates a comparison with ANY or ALL that means IN or NOT IN. Returns false for another.
     pub(super) fn membership(&mut self, sign: &str) -> bool {
         let any = self.next_is(1, "any") || self.next_is(1, "some");
@@ -194,7 +229,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             return true;
         }
         if !self.next_is(3, "array") || !self.next_is(4, "[") {
-            return false;
+            return self.array_membership(operator);
         }
         let Some(close) = self.closing(self.at + 2) else { return false };
         let list = &self.tokens[self.at + 5..close];

@@ -22,8 +22,13 @@ pub(crate) enum Statement {
     /// `SET SESSION CHARACTERISTICS AS TRANSACTION ..`.
     SetCharacteristics(Characteristics),
     Lock(TableLock),
-    Commit,
-    Rollback,
+    Commit {
+        /// Whether another transaction of the same kind begins.
+        chains: bool,
+    },
+    Rollback {
+        chains: bool,
+    },
     Savepoint(String),
     RollbackTo(String),
     Release(String),
@@ -93,6 +98,21 @@ pub(crate) fn recognise(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Re
     translate::sql(tokens, source, edits).map(Statement::Sql)
 }
 
+/// Returns an error if no statement begins with this token. PostgreSQL reads all statements of a
+/// query before it executes the first one.
+///
+/// # Errors
+/// 42601.
+pub(crate) fn check_verb(first: &Token<'_>) -> Result<()> {
+    const VERBS: &str = "( abort alter analyze attach backup begin call checkpoint close cluster \
+        comment commit copy create dbcc deallocate declare delete detach discard do drop end \
+        execute explain fetch grant import insert kill listen load lock merge move notify pragma \
+        prepare reassign refresh reindex release replace reset revoke rollback savepoint security \
+        select set show start table truncate unlisten update vacuum values waitfor with";
+    let is = |verb: &str| first.is(verb) || first.sign(verb);
+    if VERBS.split_ascii_whitespace().any(is) { Ok(()) } else { Err(near(first)) }
+}
+
 /// Recognises the statements that the session executes itself.
 fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
     let first = r.rest[0].text.to_ascii_lowercase();
@@ -152,14 +172,11 @@ fn transaction_control(first: &str, mut r: Reader<'_, '_>) -> Result<Statement> 
                 r.take(&["savepoint"]);
                 return Ok(Statement::RollbackTo(r.name()?));
             }
-            if r.take(&["and", "chain"]) {
-                let chain = SqlError::unsupported("AND CHAIN is not supported");
-                return Err(chain.hint("Send BEGIN afterwards."));
-            }
+            let chains = r.take(&["and", "chain"]);
             r.take(&["and", "no", "chain"]);
             r.end()?;
             let commits = matches!(first, "commit" | "end");
-            if commits { Statement::Commit } else { Statement::Rollback }
+            if commits { Statement::Commit { chains } } else { Statement::Rollback { chains } }
         }
         "savepoint" => Statement::Savepoint(r.name()?),
         _ => {
@@ -333,12 +350,12 @@ mod tests {
         let session = "set session characteristics as transaction read only";
         assert_eq!(of(session), Statement::SetCharacteristics(read_only));
         assert_eq!(refused("set transaction snapshot '1'"), "0A000");
-        assert_eq!(of("END"), Statement::Commit);
-        assert_eq!(of("commit and no chain"), Statement::Commit);
-        assert_eq!(refused("commit and chain"), "0A000");
+        assert_eq!(of("END"), Statement::Commit { chains: false });
+        assert_eq!(of("commit and no chain"), Statement::Commit { chains: false });
+        assert_eq!(of("abort and chain"), Statement::Rollback { chains: true });
         assert_eq!(refused("commit prepared 'x'"), "42601");
-        assert_eq!(of("abort transaction"), Statement::Rollback);
-        assert_eq!(of("rollback work"), Statement::Rollback);
+        assert_eq!(of("abort transaction"), Statement::Rollback { chains: false });
+        assert_eq!(of("rollback work"), Statement::Rollback { chains: false });
         assert_eq!(of("rollback to savepoint \"A b\""), Statement::RollbackTo("A b".into()));
         assert_eq!(of("release x"), Statement::Release("x".into()));
     }

@@ -6,6 +6,7 @@
 
 use super::rewrite::is_operator_word;
 use super::tokens::{Token, TokenKind, closing, items};
+use crate::wire::types;
 
 /// One item of a select list.
 #[derive(Debug, Clone, PartialEq)]
@@ -331,7 +332,11 @@ fn type_name(tokens: &[Token<'_>]) -> Option<String> {
         "bigint" => "int8",
         "smallint" => "int2",
         "real" => "float4",
-        "float" | "double" => "float8",
+        "float" => match types::by_name(&tokens[at..].iter().map(|t| t.text).collect::<String>()) {
+            types::FLOAT4 => "float4",
+            _ => "float8",
+        },
+        "double" => "float8",
         "boolean" => "bool",
         "decimal" | "dec" => "numeric",
         "character" | "char" | "nchar" if has("varying") => "varchar",

@@ -171,6 +171,13 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
             return Err(SqlError::new("54001", "the query has too many words and signs"));
         }
         let (kind, len) = token(&text[start..])?;
+        let is_part = |last: &Token<'_>| {
+            last.kind == TokenKind::Text && text[last.end()..start].contains('\n')
+        };
+        if kind == TokenKind::Text && list.last().is_some_and(is_part) {
+            let error = SqlError::unsupported("a literal in parts on several lines");
+            return Err(SqlError { offset: Some(start), ..error });
+        }
         list.push(Token { kind, text: &text[start..start + len], at: start });
         at = start + len;
     }

@@ -80,7 +80,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
         unsupported::refuse_lock(tokens)?;
     }
     let text = match tokens[0].is("create") {
-        true => rewrite(source, tokens, &keys::not_null(tokens)),
+        true => rewrite(source, tokens, &keys::of_columns(tokens)?),
         false => rewrite(source, tokens, edits),
     };
     let begin = tokens[0].at;
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(one("vacuum analyze t"), "ANALYZE \"t\"");
         assert_eq!(
             one("create unlogged table t(a serial primary key)"),
-            "create table t(a INTEGER primary key NOT NULL)"
+            "create table t(a INTEGER primary key AUTOINCREMENT NOT NULL)"
         );
     }
 

@@ -5,7 +5,7 @@ use super::tokens::Token;
 use crate::error::{Result, SqlError};
 
 /// Tokens that follow each other, and what they begin.
-const FORMS: [(&[&str], &str); 21] = [
+const FORMS: [(&[&str], &str); 25] = [
     (&["array", "["], "an array"),
     (&["unnest", "("], "unnest()"),
     (&["distinct", "on", "("], "DISTINCT ON"),
@@ -27,18 +27,20 @@ const FORMS: [(&[&str], &str); 21] = [
     (&["as", "identity"], "an identity column"),
     (&["range", "between", "'"], "RANGE with an offset that is no number"),
     (&["explain", "("], "EXPLAIN with options"),
+    (&["time", "with", "time", "zone", "'"], "a time with a time zone"),
+    (&[")", "."], "a field of a row"),
+    (&["|", "/"], "the operator |/"),
+    (&["u", "&", "'"], "a literal with Unicode escapes"),
 ];
 
 /// Words with which a statement begins, and what it is.
-const STATEMENTS: [(&[&str], &str); 8] = [
+const STATEMENTS: [(&[&str], &str); 6] = [
     (&["merge", "into"], "MERGE"),
     (&["create", "sequence"], "a sequence"),
     (&["drop", "sequence"], "a sequence"),
     (&["alter", "sequence"], "a sequence"),
     (&["create", "table", "*", "as", "execute"], "CREATE TABLE AS EXECUTE"),
-    (&["create", "index", "on"], "an index without a name"),
     (&["explain", "execute"], "EXPLAIN EXECUTE"),
-    (&["delete", "from", "*", "using"], "DELETE .. USING"),
 ];
 
 /// Refuses a statement that contains one of these forms.
@@ -73,6 +75,22 @@ pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
         if changes_in_with(&tokens[at..]) {
             return Err(unsupported("a WITH query that changes rows", &tokens[at + 2]));
         }
+        if is_quantified(&tokens[at..]) {
+            let (sign, word) = (token.text, tokens[at + 1].text.to_ascii_uppercase());
+            return Err(unsupported(&format!("{sign} {word} (..)"), token));
+        }
+        if shows_regclass(tokens, at) {
+            let error = unsupported("the name of an object as a value of regclass", token);
+            return Err(error.hint("Cast it to oid, or write the name as a text."));
+        }
+        if aliases_using(&tokens[at..]) {
+            return Err(unsupported("an alias of USING", token));
+        }
+    }
+    if let [only] = tokens
+        && only.is("select")
+    {
+        return Err(unsupported("a SELECT without columns", only));
     }
     let statement = STATEMENTS.iter().find(|(words, _)| begins(tokens, words));
     statement.map_or(Ok(()), |(_, what)| Err(unsupported(what, &tokens[0])))
@@ -126,6 +144,44 @@ fn changes_in_with(tokens: &[Token<'_>]) -> bool {
     r#as.is("as") && open.sign("(") && changes
 }
 
+/// Returns whether a comparison with ANY or ALL begins here that does not mean IN or NOT IN, which
+/// `spellings` translates.
+fn is_quantified(tokens: &[Token<'_>]) -> bool {
+    let [sign, word, open, ..] = tokens else { return false };
+    let (any, all) = (word.is("any") || word.is("some"), word.is("all"));
+    let is_translated = match sign.text {
+        "=" => any,
+        "<>" | "!=" => all,
+        "<" | ">" | "<=" | ">=" => false,
+        _ => true,
+    };
+    open.sign("(") && (any || all) && !is_translated
+}
+
+/// Returns whether a cast to regclass begins here whose value is a result or a text: PostgreSQL
+/// shows the name of the object, whose number this server has.
+fn shows_regclass(tokens: &[Token<'_>], at: usize) -> bool {
+    let [sign, name, ..] = &tokens[at..] else { return false };
+    if !sign.sign("::") || !name.is("regclass") || at < 2 {
+        return false;
+    }
+    let is_text = tokens.get(at + 2).is_some_and(|next| next.sign("::"))
+        && tokens.get(at + 3).is_some_and(|next| next.is("text"));
+    let begins = tokens[at - 2].is("select") || tokens[at - 2].sign(",");
+    let ends =
+        tokens.get(at + 2).is_none_or(|next| next.sign(",") || next.is("from") || next.is("as"));
+    is_text || (begins && ends)
+}
+
+/// Returns whether `USING (a, b) AS x` begins here.
+fn aliases_using(tokens: &[Token<'_>]) -> bool {
+    let [using, list @ ..] = tokens else { return false };
+    let names = || list.iter().take_while(|token| !token.sign(")")).count();
+    using.is("using")
+        && list.first().is_some_and(|token| token.sign("("))
+        && list.get(names() + 1).is_some_and(|token| token.is("as"))
+}
+
 fn unsupported(what: &str, at: &Token<'_>) -> SqlError {
     let error = SqlError::unsupported(format!("{what} is not supported"));
     SqlError { offset: Some(at.at), ..error }
@@ -144,8 +200,14 @@ mod tests {
             "select * from t, lateral (select 1) s",
             "with gone as (delete from t returning a) select * from gone",
             "merge into t using s on true when matched then do nothing",
-            "delete from t using s where true",
             "delete from t where current of c",
+            "select a from t where b > all (select c from t)",
+            "select 2 = all (array[2, 2])",
+            "select (t).a from t",
+            "select * from a join b using (c) as d",
+            "select",
+            "select 't'::regclass",
+            "select oid, 't'::regclass::text from pg_class",
             "select 1 union select 2 intersect select 3",
             "select sum(a) over (order by d range between '1 day' preceding and d) from t",
         ];
@@ -163,6 +225,8 @@ mod tests {
             "with a as (select 1) delete from t",
             "select 1 union (select 2 intersect select 3)",
             "delete from t",
+            "select 1 from pg_class where oid = 't'::regclass",
+            "select a = any (select 1), a <> all (select 1) from t join s using (a)",
             "",
         ];
         for source in fine {

@@ -21,6 +21,7 @@ impl<'a> Rewriter<'_, 'a> {
                 Some(false)
             }
             "values" if self.at == 0 => Some(self.begin_values()),
+            "values" if self.is_combined() => Some(self.values_of_set()),
             _ => None,
         }
     }
@@ -47,6 +48,36 @@ impl<'a> Rewriter<'_, 'a> {
         true
     }
 
+    /// Returns whether a word that combines queries is before this one.
+    fn is_combined(&self) -> bool {
+        let is = |back: usize, words: &[&str]| {
+            let before = self.at.checked_sub(back).map(|at| &self.tokens[at]);
+            before.is_some_and(|before| words.iter().any(|word| before.is(word)))
+        };
+        const COMBINE: [&str; 3] = ["union", "except", "intersect"];
+        is(1, &COMBINE) || (is(1, &["all", "distinct"]) && is(2, &COMBINE))
+    }
+
+    /// Translates VALUES after UNION, behind which SQLite allows no ORDER BY.
+    fn values_of_set(&mut self) -> bool {
+        let mut end = self.at + 1;
+        while self.tokens.get(end).is_some_and(|token| token.sign("(")) {
+            let Some(close) = self.closing(end) else { return false };
+            end = close + 1;
+            if !self.tokens.get(end).is_some_and(|token| token.sign(",")) {
+                break;
+            }
+            end += 1;
+        }
+        if end == self.at + 1 {
+            return false;
+        }
+        let rows = self.inner(&self.tokens[self.at + 1..end]);
+        self.put(end - self.at, &format!("SELECT * FROM (VALUES {rows})"));
+        self.operand = None;
+        true
+    }
+
     /// Ends VALUES before the first of its clauses.
     fn end_values(&mut self) {
         if self.wraps && self.open.is_empty() {
@@ -70,6 +101,10 @@ mod tests {
                 "SELECT * FROM (VALUES (1), (2)) order by 1 NULLS LAST limit 1",
             ),
             ("values (1), (2)", "values (1), (2)"),
+            (
+                "values (1) union all values (2), (3) order by 1",
+                "values (1) union all SELECT * FROM (VALUES (2), (3)) order by 1 NULLS LAST",
+            ),
         ];
         for (from, to) in cases {
             let tokens = tokens(from).unwrap();

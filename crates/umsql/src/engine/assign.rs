@@ -32,6 +32,7 @@ use super::json::is_json;
 use super::scalar::{deterministic, scalar};
 use super::steps::failed;
 use super::values::{Answer, Counted};
+use crate::error::MORE_DIGITS;
 use crate::wire::canonical::{canonical, is_temporal};
 use crate::wire::{decimal, floats, types};
 
@@ -207,6 +208,7 @@ fn numeric(value: ValueRef<'_>, modifier: i32) -> Result<Value> {
     if real.is_infinite() {
         return Ok(Value::Real(real));
     }
+    let is_text = matches!(value, ValueRef::Text(_));
     let plain = if text.contains(['e', 'E']) { real.to_string() } else { text };
     let digits = match types::digits(modifier) {
         None => plain,
@@ -218,6 +220,9 @@ fn numeric(value: ValueRef<'_>, modifier: i32) -> Result<Value> {
             rounded
         }
     };
+    if is_text && !floats::keeps(&digits) {
+        return Err(failed(MORE_DIGITS));
+    }
     match digits.parse() {
         Ok(int) => Ok(Value::Integer(int)),
         Err(_) => casts::float(ValueRef::Text(digits.as_bytes()), types::NUMERIC),

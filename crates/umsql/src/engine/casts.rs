@@ -10,6 +10,7 @@ use rusqlite::{Connection, Error, Result};
 
 use super::scalar::{deterministic, scalar};
 use super::steps::failed;
+use crate::error::{MORE_DIGITS, NO_NAN};
 use crate::wire::canonical::canonical;
 use crate::wire::{floats, types};
 
@@ -35,6 +36,12 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
             ValueRef::Integer(int) => Value::Text(int.to_string()),
             ValueRef::Real(real) => Value::Text(floats::double(real)),
             ValueRef::Blob(_) => Value::Text(types::to_text(context.get_raw(0))),
+            other => Value::try_from(other)?,
+        })
+    })?;
+    deterministic(connection, "pg_text_real", 1, |context| {
+        Ok(match context.get_raw(0) {
+            ValueRef::Real(real) => Value::Text(floats::single(real as f32)),
             other => Value::try_from(other)?,
         })
     })?;
@@ -124,7 +131,10 @@ pub(super) fn float(value: ValueRef<'_>, oid: u32) -> Result<Value> {
     };
     let vanishes = kept == 0.0 && (real != 0.0 || has_digit(value));
     // SQLite stores NULL instead of NaN.
-    if real.is_nan() || vanishes || (kept.is_infinite() && !is_named) {
+    if real.is_nan() {
+        return Err(failed(NO_NAN));
+    }
+    if vanishes || (kept.is_infinite() && !is_named) {
         return Err(out_of_range(value, oid));
     }
     Ok(Value::Real(kept))
@@ -144,10 +154,12 @@ fn number(value: ValueRef<'_>) -> Result<Value> {
             other => Ok(Value::try_from(other)?),
         };
     };
-    match short(text, types::NUMERIC)?.parse() {
-        Ok(int) => Ok(Value::Integer(int)),
-        Err(_) => float(value, types::NUMERIC),
+    let text = short(text, types::NUMERIC)?;
+    if let Ok(int) = text.parse() {
+        return Ok(Value::Integer(int));
     }
+    let number = float(value, types::NUMERIC)?;
+    if floats::keeps(text) { Ok(number) } else { Err(failed(MORE_DIGITS)) }
 }
 
 /// `round(x, places)`.
@@ -276,7 +288,8 @@ mod tests {
             ("float8('1e-400')", "22003"),
             ("float4(1e50)", "22003"),
             ("float4(1e-60)", "22003"),
-            ("float8('NaN')", "22003"),
+            ("float8('NaN')", "0A000"),
+            ("numeric('12345678901234567890.5')", "0A000"),
             ("numeric('x')", "22P02"),
             ("numeric(123.4, 4, 2)", "22003"),
             ("bytea('\\xf')", "22P02"),

@@ -13,19 +13,45 @@ CREATE TEMP VIEW IF NOT EXISTS pg_namespace AS
   UNION ALL SELECT CAST(11 AS INTEGER), 'pg_catalog', 10, NULL
   UNION ALL SELECT CAST(13000 AS INTEGER), 'information_schema', 10, NULL;
 
+CREATE TEMP VIEW IF NOT EXISTS ums_objects AS
+  SELECT s.rowid + 16384 AS oid, s.type AS type, s.tbl_name AS tbl, s.name AS own,
+    CASE WHEN s.type = 'index' AND s.name LIKE 'sqlite~_%' ESCAPE '~' THEN
+      (SELECT s.tbl_name || CASE l.origin WHEN 'pk' THEN '_pkey' ELSE
+          '_' || (SELECT group_concat(x.name, '_') FROM pragma_index_info(s.name) x) || '_key' END
+        FROM pragma_index_list(s.tbl_name) l WHERE l.name = s.name)
+      ELSE s.name END AS name
+  FROM main.sqlite_schema s
+  WHERE s.type = 'index' OR
+    (s.type IN ('table', 'view') AND s.name NOT LIKE 'sqlite~_%' ESCAPE '~')
+  UNION ALL
+  SELECT s.rowid + 1073741824, 'index', s.name, NULL, s.name || '_pkey'
+  FROM main.sqlite_schema s
+  WHERE s.type = 'table' AND s.name NOT LIKE 'sqlite~_%' ESCAPE '~'
+    AND EXISTS (SELECT 1 FROM pragma_table_info(s.name) p WHERE p.pk > 0)
+    AND NOT EXISTS (SELECT 1 FROM pragma_index_list(s.name) l WHERE l.origin = 'pk');
+
 CREATE TEMP VIEW IF NOT EXISTS pg_class AS
-  SELECT CAST(s.rowid + 16384 AS INTEGER) AS oid, s.name AS relname, 2200 AS relnamespace,
+  SELECT CAST(s.oid AS INTEGER) AS oid, s.name AS relname, 2200 AS relnamespace,
     10 AS relowner, 2 AS relam,
     CASE s.type WHEN 'table' THEN 'r' WHEN 'index' THEN 'i' ELSE 'v' END AS relkind,
-    s.tbl_name AS ums_table, s.rowid + 16384 AS relfilenode, 0 AS reltoastrelid, 0 AS reltablespace,
+    s.tbl AS ums_table, s.own AS ums_name, s.oid AS relfilenode, 0 AS reltoastrelid,
+    0 AS reltablespace,
     0 AS relpages, -1 AS reltuples, 0 AS relchecks, 0 AS relhasrules, 0 AS relhastriggers,
-    EXISTS (SELECT 1 FROM main.sqlite_schema i
-      WHERE i.type = 'index' AND i.tbl_name = s.name) AS relhasindex,
+    EXISTS (SELECT 1 FROM pragma_index_list(s.own)) OR
+      EXISTS (SELECT 1 FROM pragma_table_info(s.own) p WHERE p.pk > 0) AS relhasindex,
     0 AS relrowsecurity, 0 AS relforcerowsecurity, 0 AS relispartition, 0 AS reloftype,
     'p' AS relpersistence, 'd' AS relreplident, NULL AS reloptions, NULL AS relacl, 0 AS relhasoids,
     NULL AS relpartbound, 0 AS reltype, 0 AS relnatts, 0 AS relisshared
-  FROM main.sqlite_schema s
-  WHERE s.type IN ('table', 'index', 'view') AND s.name NOT LIKE 'sqlite~_%' ESCAPE '~';
+  FROM ums_objects s;
+
+CREATE TEMP VIEW IF NOT EXISTS ums_index_columns AS
+  SELECT o.oid AS indexrelid, coalesce(i.name, 'expression') AS name, i.seqno + 1 AS place,
+    coalesce((SELECT t.type FROM pragma_table_info(o.tbl) t WHERE t.name = i.name), '') AS type
+  FROM ums_objects o JOIN pragma_index_info(o.own) i WHERE o.type = 'index'
+  UNION ALL
+  SELECT o.oid, t.name, t.pk, t.type
+  FROM ums_objects o JOIN pragma_table_info(o.tbl) t
+  WHERE o.type = 'index' AND o.own IS NULL AND t.pk > 0;
 
 CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
   SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname, ums_type_oid(p.type) AS atttypid,
@@ -36,9 +62,9 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
     0 AS attislocal
   FROM pg_class c JOIN pragma_table_info(c.relname) p WHERE c.relkind IN ('r', 'v')
   UNION ALL
-  SELECT CAST(c.oid AS INTEGER), p.name, 25, -1, p.seqno + 1, 0, 0, 0, 0, '', '', 'p', NULL, '', 0,
-    -1, NULL, NULL, NULL, 0
-  FROM pg_class c JOIN pragma_index_info(c.relname) p WHERE c.relkind = 'i';
+  SELECT CAST(c.oid AS INTEGER), p.name, ums_type_oid(p.type), ums_type_width(p.type), p.place, 0, 0,
+    0, 0, '', '', 'p', NULL, '', 0, -1, NULL, NULL, NULL, 0
+  FROM pg_class c JOIN ums_index_columns p ON p.indexrelid = c.oid WHERE c.relkind = 'i';
 
 CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
   SELECT c.oid * 1000 + p.cid AS oid, CAST(c.oid AS INTEGER) AS adrelid,
@@ -50,17 +76,20 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
 
 CREATE TEMP VIEW IF NOT EXISTS pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,
-    l."unique" AS indisunique,
-    l.origin = 'pk' OR i.relname = t.relname || '_pkey' AS indisprimary, 0 AS indisclustered,
+    coalesce(l."unique", 1) AS indisunique,
+    coalesce(l.origin = 'pk', 1) OR i.relname = t.relname || '_pkey' AS indisprimary,
+    0 AS indisclustered,
     1 AS indisvalid, 0 AS indisreplident, 0 AS indisexclusion, 1 AS indimmediate, '' AS indkey,
     NULL AS indexprs, NULL AS indpred,
-    (SELECT count(*) FROM pragma_index_info(i.relname)) AS indnatts,
-    'CREATE INDEX ' || i.relname || ' ON ' || t.relname || ' USING btree ('
-      || (SELECT group_concat(coalesce(x.name, 'expression'), ', ')
-        FROM pragma_index_info(i.relname) x) || ')'
+    (SELECT count(*) FROM ums_index_columns x WHERE x.indexrelid = i.oid) AS indnatts,
+    'CREATE ' || CASE WHEN coalesce(l."unique", 1) THEN 'UNIQUE ' ELSE '' END || 'INDEX '
+      || i.relname || ' ON public.' || t.relname || ' USING btree ('
+      || (SELECT group_concat(x.name, ', ' ORDER BY x.place)
+        FROM ums_index_columns x WHERE x.indexrelid = i.oid) || ')'
       AS ums_definition
-  FROM pg_class t JOIN pragma_index_list(t.relname) l JOIN pg_class i ON i.relname = l.name
-  WHERE t.relkind = 'r' AND i.relkind = 'i';
+  FROM pg_class i JOIN pg_class t ON t.relname = i.ums_table AND t.relkind = 'r'
+    LEFT JOIN pragma_index_list(i.ums_table) l ON l.name = i.ums_name
+  WHERE i.relkind = 'i';
 
 CREATE TEMP VIEW IF NOT EXISTS pg_type AS
   SELECT CAST(column1 AS INTEGER) AS oid, column2 AS typname, 11 AS typnamespace,
@@ -111,9 +140,12 @@ CREATE TEMP VIEW IF NOT EXISTS pg_tables AS
   SELECT 'public' AS schemaname, relname AS tablename, 'ums' AS tableowner, NULL AS tablespace,
     relhasindex AS hasindexes FROM pg_class WHERE relkind = 'r';
 CREATE TEMP VIEW IF NOT EXISTS pg_indexes AS
-  SELECT 'public' AS schemaname, tbl_name AS tablename, name AS indexname, NULL AS tablespace,
-    sql AS indexdef
-  FROM main.sqlite_schema WHERE type = 'index';
+  SELECT 'public' AS schemaname, t.relname AS tablename, i.relname AS indexname,
+    NULL AS tablespace, x.ums_definition AS indexdef
+  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid;
+CREATE TEMP VIEW IF NOT EXISTS pg_views AS
+  SELECT 'public' AS schemaname, name AS viewname, 'ums' AS viewowner, sql AS definition
+  FROM main.sqlite_schema WHERE type = 'view';
 
 CREATE TEMP VIEW IF NOT EXISTS information_schema_tables AS
   SELECT 'ums' AS table_catalog, 'public' AS table_schema, relname AS table_name,

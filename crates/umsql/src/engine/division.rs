@@ -1,6 +1,7 @@
 //! The functions of divisions: `pg_div(a, b)` for `a / b`, and `pg_mod(a, b)` for `a % b`. SQLite's
 //! operators return NULL for a divisor of zero; these fail, as PostgreSQL's do. `pg_numeric` is
-//! around other arithmetic on numerics.
+//! around other arithmetic on numerics, and `float8pl` and its like carry out that on doubles, which
+//! fails if the result is too large.
 //!
 //! Two whole numbers have a whole quotient. A number that is not whole is a numeric or a double;
 //! the remainder is computed of its shortest decimal digits, so that `7.5 % 0.1` is zero.
@@ -22,6 +23,29 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
     deterministic(connection, "pg_numeric", 1, |context| {
         Ok(match context.get_raw(0) {
             ValueRef::Real(real) => Value::Real(floats::sure(real)),
+            other => Value::try_from(other)?,
+        })
+    })?;
+    let double = |name, f: fn(f64, f64) -> f64| {
+        deterministic(connection, name, 2, move |context| {
+            let operand = |index| Number::read(context.get_raw(index), types::FLOAT8);
+            let (Some(one), Some(other)) = (operand(0)?, operand(1)?) else {
+                return Ok(Value::Null);
+            };
+            let (one, other) = (one.real(), other.real());
+            let result = f(one, other);
+            if result.is_infinite() && one.is_finite() && other.is_finite() {
+                return Err(failed("value out of range: overflow"));
+            }
+            Ok(Value::Real(result))
+        })
+    };
+    double("float8pl", |one, other| one + other)?;
+    double("float8mi", |one, other| one - other)?;
+    double("float8mul", |one, other| one * other)?;
+    deterministic(connection, "ums_even", 1, |context| {
+        Ok(match context.get_raw(0) {
+            ValueRef::Real(real) => Value::Real(real.round_ties_even()),
             other => Value::try_from(other)?,
         })
     })?;
@@ -107,6 +131,10 @@ mod tests {
             ("pg_mod(-1.1, 0.25)", "-0.1"),
             ("pg_numeric(0.1 + 0.2)", "0.3"),
             ("pg_numeric(7)", "7"),
+            ("float8pl(1, 2.5)", "3.5"),
+            ("float8mul(1e308, 10)", "value out of range: overflow"),
+            ("float8mi(1, null)", "NULL"),
+            ("ums_even(2.5)", "2.0"),
             ("pg_mod(1e300, 7)", &format!("{:?}", 1e300 % 7.0)),
         ];
         for (sql, expected) in cases {

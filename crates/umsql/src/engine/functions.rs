@@ -15,6 +15,7 @@ use rusqlite::{Connection, Error, Result};
 
 use super::probe::Probe;
 use super::scalar::{direct, scalar};
+use super::steps::failed;
 use crate::error::{CANCELLED, SEVERAL_ROWS, SqlError};
 use crate::host;
 use crate::settings::{Config, Scope};
@@ -22,6 +23,8 @@ use crate::wire::{arrays, datetime, types};
 use ums::lock::Lock;
 
 pub(crate) const VERSION: &str = "PostgreSQL 15.0 (umsql, SQLite ";
+/// The longest array whose elements a comparison with ANY reads, in bytes.
+const ARRAY_MAX: usize = 1 << 20;
 /// The longest sleep a function accepts, in seconds.
 const SLEEP_MAX: f64 = 86_400.0;
 
@@ -118,6 +121,13 @@ fn session(connection: &Connection) -> Result<()> {
         let value = context.get_raw(0);
         Ok(arrays::quoted((value != ValueRef::Null).then(|| types::to_text(value))))
     })?;
+    scalar(connection, "ums_elements", 1, |context| elements(context.get_raw(0)))?;
+    scalar(connection, "random", 0, |_| {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).map_err(|_| failed("no random number"))?;
+        // As many bits as a double has digits.
+        Ok(Value::Real((u64::from_ne_bytes(bytes) >> 11) as f64 / 2f64.powi(53)))
+    })?;
     scalar(connection, "ums_several_rows", 0, |_: &Context<'_>| -> Result<Value> {
         Err(Error::UserFunctionError(SEVERAL_ROWS.into()))
     })?;
@@ -129,6 +139,20 @@ fn session(connection: &Connection) -> Result<()> {
             None => Err(Error::UserFunctionError("invalid input syntax for type boolean".into())),
         },
     })
+}
+
+/// Returns the elements of an array as a JSON array.
+fn elements(array: ValueRef<'_>) -> Result<Value> {
+    let text = match array {
+        ValueRef::Null => return Ok(Value::Null),
+        other => types::to_text(other),
+    };
+    if text.len() > ARRAY_MAX {
+        return Err(failed("the array is too long"));
+    }
+    let json = arrays::json(&text).map(Value::Text);
+    let shown = || text.chars().take(40).collect::<String>();
+    json.ok_or_else(|| failed(&format!("malformed array literal: \"{}\"", shown())))
 }
 
 /// Registers the functions that read and change the settings of the session whose statement runs,

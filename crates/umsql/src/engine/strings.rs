@@ -179,13 +179,16 @@ fn translate(all: &Arguments) -> Result<String> {
 }
 
 fn initcap(text: &str) -> String {
-    let mut inside = false;
-    let change = |char: char| {
-        let new = if inside { char.to_ascii_lowercase() } else { char.to_ascii_uppercase() };
+    let (mut out, mut inside) = (String::with_capacity(text.len()), false);
+    for char in text.chars() {
+        if inside {
+            out.extend(char.to_lowercase())
+        } else {
+            out.extend(char.to_uppercase())
+        }
         inside = char.is_alphanumeric();
-        new
-    };
-    text.chars().map(change).collect()
+    }
+    out
 }
 
 fn chr(all: &Arguments) -> Result<String> {
@@ -248,6 +251,7 @@ mod tests {
             ("split_part('a,b', ',', 0)", "field position must not be zero"),
             ("translate('abcd', 'abc', 'xy')", "'xyd'"),
             ("initcap('hello WORLD 2x')", "'Hello World 2x'"),
+            ("initcap('äpfel ÄPFEL')", "'Äpfel Äpfel'"),
             ("reverse('aä')", "'äa'"),
             ("chr(8364)", "'€'"),
             ("chr(0)", "null character not permitted"),

@@ -74,8 +74,10 @@ impl Walk<'_> {
             |operand: Operand| operand.oid.is_some_and(|oid| is_temporal(oid) || oid == UNSURE);
         if !is_time(left) && !is_time(right) {
             let oid = wider(left.oid, right.oid);
-            if oid == Some(types::NUMERIC) {
-                self.compute(left, sign, right);
+            match oid {
+                Some(types::NUMERIC) => self.compute(left, sign, right),
+                Some(types::FLOAT8) => self.compute_double(left, operator.at, right),
+                _ => (),
             }
             return result(oid);
         }
@@ -116,6 +118,21 @@ impl Walk<'_> {
                 self.edits.after(right.end - 1, ")");
             }
             _ => (),
+        }
+    }
+
+    /// Calls a function for arithmetic on doubles, which fails if the result is too large.
+    fn compute_double(&mut self, left: Operand, at: usize, right: Operand) {
+        let function = match self.tokens[at].text {
+            "+" => "float8pl(",
+            "-" => "float8mi(",
+            "*" => "float8mul(",
+            _ => return,
+        };
+        if !self.is(0, "create") {
+            self.edits.before(left.start, function);
+            self.edits.instead(at, ",");
+            self.edits.after(right.end - 1, ")");
         }
     }
 
@@ -260,6 +277,7 @@ impl Walk<'_> {
             return;
         };
         match item.oid {
+            Some(types::FLOAT4) => self.wrap(*item, "pg_text_real("),
             Some(INTERVAL) => self.wrap(*item, "pg_interval("),
             Some(TIME) => self.wrap(*item, "pg_time("),
             Some(TIMESTAMPTZ) => self.wrap(*item, "pg_timestamptz("),
@@ -274,6 +292,13 @@ impl Walk<'_> {
         let oid = |at: usize| oids.get(at).copied().flatten();
         match function.as_str() {
             "pg_text" => self.spell(frame),
+            "int2" | "int4" | "int8" if matches!(oid(0), Some(types::FLOAT4 | types::FLOAT8)) => {
+                self.wrap(frame.items[0], "ums_even(");
+            }
+            "round" if oids.len() == 1 && matches!(oid(0), Some(types::FLOAT4 | types::FLOAT8)) => {
+                self.edits.instead(name, "ums_even");
+                return Some(types::FLOAT8);
+            }
             "pg_div" if wider(oid(0), oid(1)) == Some(types::NUMERIC) => {
                 self.edits.before(frame.items[0].start, "1.0 * ");
             }

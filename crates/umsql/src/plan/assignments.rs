@@ -143,6 +143,9 @@ impl<'w> Assigner<'w> {
             && rest.get(1).is_some_and(|next| !begins_query(next));
         if !listed {
             let targets = table.columns(self.db);
+            if targets.is_empty() && tokens.iter().any(|token| token.is("default")) {
+                table.check_exists(self.db)?;
+            }
             let into = Filling { table, targets, unlisted: Some(at - 1) };
             return Ok(Some((into, at)).filter(|(into, _)| !into.targets.is_empty()));
         }

@@ -77,6 +77,9 @@ impl Analysis<'_, '_> {
         }
         self.leave_aggregate(is_aggregate);
         let arguments = arguments?;
+        if arguments.operands.is_empty() && ["greatest", "least"].contains(&function.as_str()) {
+            self.refuse(name + 2, "42601", "syntax error at or near \")\"".to_owned());
+        }
         if !is_aggregate {
             self.filter(scope, at, end);
             self.over(scope, at, end)?;

@@ -242,19 +242,20 @@ pub(super) fn number(text: &str) -> Option<Typed> {
 /// Returns the type of a call whose arguments do not matter.
 pub(super) fn fixed(function: &str) -> Option<u32> {
     Some(match function {
-        "count" | "row_number" | "rank" | "dense_rank" | "random" | "changes" => types::INT8,
+        "count" | "row_number" | "rank" | "dense_rank" | "changes" => types::INT8,
         "length" | "ntile" | "instr" | "unicode" | "preemptive_sleep" | "ascii" | "char_length"
         | "character_length" | "bit_length" | "octet_length" | "position" | "strpos" => types::INT4,
         // Of a whole number, PostgreSQL computes the function of doubles.
         "sqrt" | "ln" | "exp" | "power" | "pow" | "log" | "log10" | "total" | "julianday"
         | "cbrt" | "sin" | "cos" | "tan" | "asin" | "acos" | "atan" | "atan2" | "sinh" | "cosh"
-        | "tanh" | "degrees" | "radians" | "pi" => types::FLOAT8,
+        | "tanh" | "degrees" | "radians" | "pi" | "random" | "float8pl" | "float8mi"
+        | "float8mul" => types::FLOAT8,
         "left" | "right" | "lpad" | "rpad" | "repeat" | "split_part" | "translate" | "initcap"
         | "reverse" | "chr" | "to_hex" | "quote_literal" | "quote_ident" | "btrim" | "ltrim"
-        | "rtrim" | "lower" | "upper" | "substr" | "pg_substr" | "pg_text" | "substring"
-        | "overlay" | "trim" | "replace" | "md5" | "concat" | "concat_ws" | "hex" | "quote"
-        | "typeof" | "group_concat" | "string_agg" | "printf" | "format" | "pg_format"
-        | "version" | "strftime" | "time" => types::TEXT,
+        | "rtrim" | "lower" | "upper" | "substr" | "pg_substr" | "pg_text" | "pg_text_real"
+        | "substring" | "overlay" | "trim" | "replace" | "md5" | "concat" | "concat_ws" | "hex"
+        | "quote" | "typeof" | "group_concat" | "string_agg" | "printf" | "format"
+        | "pg_format" | "version" | "strftime" | "time" => types::TEXT,
         "current_database" | "current_user" | "current_schema" | "session_user" => types::NAME,
         "date" => types::DATE,
         "datetime" => types::TIMESTAMP,

@@ -19,8 +19,8 @@ use super::names::{Names, number};
 use super::targets::Target;
 use crate::dialect::tokens::{Token, TokenKind, closing};
 use crate::engine::{AS_TRUTH, TO_EVEN, assigned};
-use crate::error::{Result, SqlError};
-use crate::wire::types;
+use crate::error::{MORE_DIGITS, Result, SqlError};
+use crate::wire::{floats, types};
 
 /// The type of an expression that is nested more deeply is not looked for, because SQLite has not
 /// read the statement yet, and may refuse it for its depth.
@@ -157,6 +157,10 @@ impl Literal {
             let (shown, name) = (&self.text, types::name(target.oid));
             let message = format!("\"{shown:.40}\" is out of range for type {name}");
             return Err(SqlError::new("22003", message));
+        }
+        let is_rounded = types::digits(target.modifier).is_some();
+        if target.oid == types::NUMERIC && !is_rounded && !floats::keeps(&self.text) {
+            return Err(SqlError::unsupported(MORE_DIGITS));
         }
         let stored = assign(&self.value)?;
         let is_same = match (&self.value, &stored) {

@@ -8,9 +8,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::analysis::Analysis;
+use super::expression::Typed;
 use super::parts::{Columns, NameScope, Outcome, Relation, RelationSource};
 use super::scope::all_columns;
 use crate::dialect::tokens::TokenKind;
+use crate::wire::types;
 
 /// The most relations of one FROM clause.
 const RELATIONS_MAX: usize = 64;
@@ -188,8 +190,32 @@ impl Analysis<'_, '_> {
         inner: Range<usize>,
         (at, end): (&mut usize, usize),
     ) {
+        if matches!(name, "json_each" | "jsonb_each") {
+            let column =
+                |name: &str, oid| Outcome { name: name.to_owned(), typed: Some(Typed::new(oid)) };
+            let value = if name == "json_each" { types::JSON } else { types::JSONB };
+            let columns = [column("key", types::TEXT), column("value", value)];
+            let source = RelationSource::Columns(Rc::from(columns));
+            return self.alias(scope, (name.to_owned(), source), at, end);
+        }
         if name != "generate_series" {
+            if all_columns(self.db, name).is_none() {
+                let message = format!("function {name} does not exist");
+                self.refuse(inner.start.saturating_sub(2), "42883", message);
+            }
             return self.alias(scope, (name.to_owned(), RelationSource::Unknown), at, end);
+        }
+        let is_other = |place: &usize| {
+            let name = self.tokens[*place].name().to_ascii_lowercase();
+            self.is(place + 1, inner.end, ".")
+                && scope.relations.iter().any(|other| other.name == name)
+        };
+        if let Some(place) = inner.clone().find(is_other) {
+            self.unsupported(
+                place,
+                "a function of another table's columns in FROM is not supported",
+                "Call it in a query of its own, or write a join.",
+            );
         }
         let typed = self.series(scope, inner);
         let column = Outcome { name: name.to_owned(), typed };

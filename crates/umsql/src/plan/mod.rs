@@ -23,6 +23,7 @@ mod applied;
 mod assignments;
 mod calls;
 mod changes;
+mod dependents;
 mod expression;
 mod fit;
 mod frames;

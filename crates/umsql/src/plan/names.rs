@@ -8,6 +8,7 @@ use rusqlite::Connection;
 
 use super::expression::Typed;
 use crate::dialect::tokens::{Token, TokenKind};
+use crate::wire::arrays::array_of;
 use crate::wire::types;
 
 /// Returns the number in a `$n` token.
@@ -20,11 +21,17 @@ pub(super) fn type_at(tokens: &[Token<'_>]) -> Option<u32> {
     let skip = if tokens.first()?.is("pg_catalog") { 2 } else { 0 };
     let first = tokens.get(skip).filter(|token| token.is_name())?;
     let zoned = tokens.get(skip + 1).is_some_and(|token| token.is("with"));
-    Some(match first.text.to_ascii_lowercase().as_str() {
+    let open = tokens[skip..].iter().take(6).position(|token| token.sign("["));
+    let is_array = open.is_some_and(|open| {
+        let is_part = |token: &Token<'_>| token.is_name() || token.kind == TokenKind::Number;
+        tokens[skip + 1..skip + open].iter().all(|t| is_part(t) || "(,)".contains(t.text))
+    });
+    let oid = match first.text.to_ascii_lowercase().as_str() {
         "double" => types::FLOAT8,
         "timestamp" if zoned => types::TIMESTAMPTZ,
         name => types::by_name(name),
-    })
+    };
+    Some(if is_array { array_of(oid).unwrap_or(types::TEXT) } else { oid })
 }
 
 /// The types of the columns of the catalogue views. They are listed here because a view's columns
@@ -43,7 +50,7 @@ const CATALOG: [(u32, &str); 9] = [
         types::NAME,
         "relname attname nspname typname datname rolname usename amname spcname collname \
          conname extname schemaname tablename tableowner tablespace indexname table_catalog \
-         table_schema table_name column_name",
+         table_schema table_name column_name viewname viewowner",
     ),
     (
         types::OID,

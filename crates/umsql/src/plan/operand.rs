@@ -15,7 +15,7 @@ use super::names::number as parameter_number;
 use super::parts::{NameScope, TypedOperand};
 use crate::dialect::tokens::{Token, TokenKind};
 use crate::host;
-use crate::wire::types;
+use crate::wire::{floats, types};
 
 const OR: u8 = 1;
 const AND: u8 = 2;
@@ -30,6 +30,9 @@ const POWER: u8 = 10;
 const ZONE: u8 = 11;
 const SIGN: u8 = 13;
 const CAST: u8 = 15;
+
+/// The digits of the smallest `bigint`, behind its sign.
+const MOST: &str = "9223372036854775808";
 
 const COMPARISONS: [&str; 8] = ["=", "<", ">", "<=", ">=", "<>", "!=", "=="];
 
@@ -334,7 +337,8 @@ impl Analysis<'_, '_> {
             *at = self.closing(*at, end)? + 1;
             is_array = true;
         }
-        Some(TypedOperand::of(typed.filter(|_| !is_array)))
+        let array = |typed: Typed| if is_array { typed.array() } else { Some(typed) };
+        Some(TypedOperand::of(typed.and_then(array)))
     }
 
     /// Returns the type whose name takes up the range.
@@ -360,7 +364,16 @@ impl Analysis<'_, '_> {
         let (place, token) = (*at, self.token(*at, end)?);
         *at += 1;
         match token.kind {
-            TokenKind::Number => Some(TypedOperand::of(number(token.text))),
+            TokenKind::Number => {
+                if !self.is_kept(place, end) {
+                    self.unsupported(
+                        place,
+                        "a number of more than 15 digits is not supported",
+                        "Cast it to double precision, or give it as a text.",
+                    );
+                }
+                Some(TypedOperand::of(number(token.text)))
+            }
             TokenKind::Text => {
                 Some(TypedOperand { typed: Some(Typed::OPEN), literal: Some(place) })
             }
@@ -373,6 +386,10 @@ impl Analysis<'_, '_> {
             TokenKind::Sign => match token.text {
                 "+" | "-" | "~" => {
                     let operand = self.operand(scope, at, end, SIGN)?;
+                    let least = token.text == "-"
+                        && *at == place + 2
+                        && self.tokens[place + 1].text == "2147483648";
+                    let operand = if least { TypedOperand::new(types::INT4) } else { operand };
                     Some(self.negation(place, token.text, operand))
                 }
                 "(" => {
@@ -383,6 +400,18 @@ impl Analysis<'_, '_> {
                 _ => None,
             },
         }
+    }
+
+    /// Returns whether the server keeps all digits of the number at `place`, or need not, because
+    /// it becomes a double.
+    fn is_kept(&self, place: usize, end: usize) -> bool {
+        const DOUBLES: [&str; 5] = ["float8", "double", "float", "float4", "real"];
+        let text = self.tokens[place].text;
+        let is_least = || place > 0 && self.tokens[place - 1].sign("-") && text == MOST;
+        let becomes = |word: &str| self.is(place + 2, end, word);
+        floats::keeps(text)
+            || is_least()
+            || self.is(place + 1, end, "::") && DOUBLES.iter().any(|word| becomes(word))
     }
 
     /// Reads what is in parentheses: a query, an expression, or a row of several.

@@ -68,8 +68,19 @@ pub(crate) fn rewrite_operators(sql: &mut Sql, parameters: &[u32], db: &Connecti
         tokens.iter().any(computes)
             && (all().any(|oid| oid == types::NUMERIC) || tokens.iter().any(is_numeric))
     };
+    let has_doubles = || {
+        const CALLS: [&str; 5] = ["round", "int2", "int4", "int8", "pg_text"];
+        let computes = |token: &Token<'_>| {
+            ["+", "-", "*"].iter().any(|sign| token.sign(sign))
+                || CALLS.iter().any(|call| token.is(call))
+        };
+        let is_double = |oid| matches!(oid, types::FLOAT4 | types::FLOAT8);
+        tokens.iter().any(computes)
+            && (all().any(is_double)
+                || tokens.iter().any(|token| fixed(token.text).is_some_and(is_double)))
+    };
     let has_calls = || tokens.iter().any(|token| call_of_time(token.text).is_some());
-    if !has_times && !has_calls() && !has_numerics() {
+    if !has_times && !has_calls() && !has_numerics() && !has_doubles() {
         return Ok(());
     }
     let columns = meanings(&tokens, &tables);

@@ -4,6 +4,7 @@ use super::names::{Names, number, type_at};
 use super::operator_rules::{Beside, beside as beside_time};
 use crate::dialect::tokens::{Token, TokenKind};
 use crate::error::{Result, SqlError};
+use crate::wire::arrays::array_of;
 use crate::wire::types;
 
 /// The most parameters a statement can have on the wire.
@@ -100,6 +101,12 @@ fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_
     }
     if before.is("and") && back(3).is_some_and(|token| token.is("between")) {
         return names.operand(back(4)?);
+    }
+    if before.sign("(")
+        && back(2).is_some_and(|word| ["any", "some", "all"].iter().any(|w| word.is(w)))
+        && is_operator(back(3)?)
+    {
+        return array_of(names.operand(back(4)?)?);
     }
     if is_operator(before) {
         return open_operand(before.text, names.operand(back(2)?)?);

@@ -8,13 +8,14 @@ use rusqlite::types::Value;
 
 use super::analysis::{analyse, is_analysed};
 use super::assignments::{assignments, assigns};
+use super::dependents::check_dependents;
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
 use super::operators::{is_rewritten, rewrite_operators};
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
 use crate::dialect::tokens::{Token, statements, tokens};
-use crate::dialect::{Edits, Statement, statement};
+use crate::dialect::{Edits, Statement, delete_using, statement, unqualified};
 use crate::error::{Result, SqlError};
 use crate::wire::types::{self, Column};
 
@@ -27,6 +28,10 @@ pub(crate) struct Plan {
     pub(crate) types: Box<[u32]>,
     /// The columns that the first Describe reported. Later executions use the same columns.
     pub(crate) described: OnceLock<Box<[Column]>>,
+    /// Whether its columns are all those of a table, by a star.
+    pub(crate) has_star: bool,
+    /// How many columns it has, and the number of the schema at which they were counted.
+    pub(crate) width: OnceLock<(u64, usize)>,
     /// What it is made of, if it stores values: it is made anew when the schema has changed,
     /// because the columns may have other types.
     pub(crate) source: Option<Source>,
@@ -55,6 +60,8 @@ impl Plan {
                     statement: None,
                     types: declared.into(),
                     described: OnceLock::new(),
+                    has_star: false,
+                    width: OnceLock::new(),
                     source: None,
                     size: text.len(),
                 });
@@ -68,14 +75,32 @@ impl Plan {
         let source = || Source { text: text.into(), declared: declared.into(), schema };
         let source = assigns(tokens).then(source);
         let size = if source.is_some() { 2 * text.len() } else { text.len() };
-        Ok(Plan { statement: Some(statement), types, described: OnceLock::new(), source, size })
+        Ok(Plan {
+            statement: Some(statement),
+            types,
+            described: OnceLock::new(),
+            has_star: has_star(tokens),
+            width: OnceLock::new(),
+            source,
+            size,
+        })
     }
 }
 
-/// Returns whether the types of this statement's parts matter: for its results, for what it
-/// stores, or for its operators.
+/// Returns whether a star stands for columns.
+fn has_star(tokens: &[Token<'_>]) -> bool {
+    const BEFORE: [&str; 6] = ["select", ",", ".", "distinct", "all", "returning"];
+    tokens.windows(2).any(|two| {
+        two[1].sign("*") && BEFORE.iter().any(|word| two[0].is(word) || two[0].sign(word))
+    })
+}
+
+/// Returns whether the schema matters for this statement: for the types of its results, for what
+/// it stores, for its operators, or because it drops a table.
 pub(crate) fn has_types(tokens: &[Token<'_>]) -> bool {
-    is_analysed(tokens) || is_rewritten(tokens) || tokens[0].is("table")
+    is_analysed(tokens)
+        || is_rewritten(tokens)
+        || ["table", "drop", "truncate"].iter().any(|word| tokens[0].is(word))
 }
 
 /// Recognises a statement of the query `text` that is executed at once.
@@ -104,9 +129,11 @@ fn typed(
     };
     let parameters = parameter_types(tokens, declared, &Names::new(db, tokens))?;
     let edits = assignments(tokens, (declared, &parameters), db)?.and(literals);
+    let edits = edits.and(unqualified(tokens)?).and(delete_using(tokens));
     let results = analyse(tokens, &parameters, db)?;
     let mut statement = statement::recognise(tokens, text, &edits)?;
     if let Statement::Sql(sql) = &mut statement {
+        check_dependents(tokens, sql, db)?;
         sql.types = results;
         rewrite_operators(sql, &parameters, db)?;
     }

@@ -31,6 +31,21 @@ impl KnownColumn {
     }
 }
 
+/// Gives columns of one name this name again: SQLite numbers those of a query in a FROM clause,
+/// such as `a:1`.
+fn undo_numbers(columns: &mut [KnownColumn], sql: &Sql) {
+    for index in 1..columns.len() {
+        let (before, [column, ..]) = columns.split_at_mut(index) else { return };
+        let Some((name, number)) = column.name.split_once(':') else { continue };
+        let is_numbered = number.parse::<u32>().is_ok()
+            && before.iter().any(|other| other.name == name)
+            && !sql.texts.iter().any(|text| text.contains(&column.name));
+        if is_numbered {
+            column.name.truncate(name.len());
+        }
+    }
+}
+
 /// Returns the columns of a prepared statement: their names, and their types where those are known
 /// without a value.
 pub(crate) fn columns(prepared: &Prepared<'_>, sql: &Sql) -> Vec<KnownColumn> {
@@ -51,6 +66,7 @@ pub(crate) fn columns(prepared: &Prepared<'_>, sql: &Sql) -> Vec<KnownColumn> {
             (column.oid, column.scale, column.modifier) = (Some(typed.oid), typed.scale, -1);
         }
     }
+    undo_numbers(&mut columns, sql);
     entitle(&sql.titles, columns.iter_mut().map(|column| &mut column.name).collect());
     columns
 }

@@ -60,6 +60,13 @@ impl Analysis<'_, '_> {
             }
             Place::At(_, _, typed) => Some(TypedOperand::of(typed)),
             Place::Missing => {
+                if qualifier.is_none() && scope.relations.iter().any(|other| other.name == name) {
+                    self.unsupported(
+                        range.start,
+                        "a row as a value is not supported",
+                        "Name its columns.",
+                    );
+                }
                 if qualifier.is_none() && self.is_alias_only(scope.level, &name) {
                     let message = format!("column \"{}\" does not exist", last.folded());
                     self.refuse(range.start, "42703", message);

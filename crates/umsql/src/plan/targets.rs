@@ -3,7 +3,9 @@
 
 use rusqlite::{Connection, Result};
 
+use super::scope::all_columns;
 use crate::dialect::tokens::Token;
+use crate::error::SqlError;
 use crate::wire::types;
 
 /// A table that a statement names.
@@ -62,6 +64,20 @@ impl Table {
             Some(Target { default, ..self.column(db, &name)? })
         };
         names.into_iter().map(target).collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Returns an error if there is nothing of this name.
+    ///
+    /// # Errors
+    /// 42P01.
+    pub(super) fn check_exists(&self, db: &Connection) -> crate::error::Result<()> {
+        match all_columns(db, &self.name) {
+            Some(_) => Ok(()),
+            None => {
+                let message = format!("relation \"{}\" does not exist", self.name);
+                Err(SqlError::new("42P01", message))
+            }
+        }
     }
 
     /// Reads the defaults of these columns.

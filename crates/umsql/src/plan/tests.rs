@@ -69,7 +69,8 @@ fn expressions_have_the_types_and_scales_that_postgresql_gives_them() {
     let cases = [
         ("1", "integer"),
         ("3000000000", "bigint"),
-        ("-2147483648", "bigint"),
+        ("-2147483648", "integer"),
+        ("-2147483649", "bigint"),
         ("1.50", "numeric 2"),
         ("1e3", "numeric"),
         ("p", "numeric 2"),
@@ -130,7 +131,6 @@ fn casts_and_operators_have_the_types_that_postgresql_gives_them() {
         ("mod(b, n)", "bigint"),
         ("n::varchar(3)", "character varying"),
         ("numeric '5' + bigint '5'", "numeric 0"),
-        ("n::int[]", "?"),
         ("d at time zone 'utc'", "?"),
         ("extract(epoch from d)", "numeric 0"),
         ("(1, 2)", "?"),

@@ -26,6 +26,68 @@ pub(super) fn element_of(array: u32) -> Option<u32> {
     TYPES.iter().find(|(_, other)| *other == array).map(|(element, _)| *element)
 }
 
+/// Returns the text form of an array in binary form. `element` returns the text of an element.
+/// Returns `None` if it is no array of one dimension.
+pub(super) fn decode(bytes: &[u8], element: impl Fn(&[u8]) -> Option<String>) -> Option<String> {
+    let mut rest = bytes;
+    let mut int = || {
+        let (first, after) = rest.split_first_chunk::<4>()?;
+        rest = after;
+        Some(i32::from_be_bytes(*first))
+    };
+    let dimensions = int()?;
+    let (_has_nulls, _element) = (int()?, int()?);
+    if dimensions == 0 {
+        return Some("{}".to_owned());
+    }
+    let (count, _first) = (int()?, int()?);
+    let mut texts = Vec::new();
+    for _ in 0..Some(count).filter(|_| dimensions == 1)? {
+        let (first, after) = rest.split_first_chunk::<4>()?;
+        let len = i32::from_be_bytes(*first);
+        let (value, after) = after.split_at_checked(usize::try_from(len).unwrap_or(0))?;
+        rest = after;
+        let text = match len {
+            ..0 => None,
+            _ => Some(element(value)?),
+        };
+        texts.push(quoted(text));
+    }
+    rest.is_empty().then(|| format!("{{{}}}", texts.join(",")))
+}
+
+/// Returns the elements of the text form of an array as a JSON array: numbers as numbers, all
+/// others as texts.
+pub(crate) fn json(text: &str) -> Option<String> {
+    let items = elements(text.trim())?.into_iter().map(|element| match element {
+        None => "null".to_owned(),
+        Some(text) if is_number(&text) => text,
+        Some(text) => json_string(&text),
+    });
+    Some(format!("[{}]", items.collect::<Vec<_>>().join(",")))
+}
+
+/// Returns whether the text is a number in JSON, too.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = whole == "0" || !whole.starts_with('0');
+    is_digits(whole) && is_digits(fraction) && is_plain
+}
+
+fn json_string(text: &str) -> String {
+    let mut out = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => out.extend(['\\', char]),
+            '\0'..' ' => out.push_str(&format!("\\u{:04x}", char as u32)),
+            other => out.push(other),
+        }
+    }
+    out + "\""
+}
+
 /// Returns an element as it is in the text form of an array.
 pub(crate) fn quoted(text: Option<String>) -> String {
     let Some(text) = text else { return "NULL".to_owned() };

@@ -175,6 +175,10 @@ fn fault(why: TimeFault, text: &str, oid: u32) -> SqlError {
         TimeFault::Range => {
             SqlError::new("22008", format!("date/time field value out of range: \"{text}\""))
         }
+        TimeFault::Year => {
+            SqlError::unsupported(format!("the year of \"{text}\" is not supported"))
+                .hint("Years are those from 1 to 9999.")
+        }
         TimeFault::Zone => {
             SqlError::unsupported(format!("the time zone of \"{text}\" is not supported"))
                 .hint("Zones are offsets such as +02, and UTC.")

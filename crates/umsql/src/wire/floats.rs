@@ -49,6 +49,25 @@ pub(crate) fn sure(real: f64) -> f64 {
     format!("{real:.*e}", DIGITS - 1).parse().unwrap_or(real)
 }
 
+/// Returns whether SQLite keeps all digits of a decimal number: as an integer, or as a double whose
+/// own digits are the same.
+pub(crate) fn keeps(text: &str) -> bool {
+    let digits = text.trim_start_matches(['-', '+']);
+    let (mantissa, _) = digits.split_once(['e', 'E']).unwrap_or((digits, ""));
+    let is_decimal = mantissa.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if !is_decimal || digits.len() <= DIGITS || digits.parse::<i64>().is_ok() {
+        return true;
+    }
+    let significant = |mantissa: &str| {
+        let all = mantissa.replace('.', "");
+        all.trim_matches('0').to_owned()
+    };
+    let real: f64 = digits.parse().unwrap_or(f64::INFINITY);
+    let own = format!("{real:e}");
+    let own = own.split_once('e').map_or("", |(mantissa, _)| mantissa);
+    real.is_finite() && significant(own) == significant(mantissa)
+}
+
 /// Returns the number with so many digits behind the point, halves rounded away from zero; before
 /// the point if `places` is negative.
 pub(crate) fn rounded(real: f64, places: i64) -> f64 {
@@ -98,6 +117,27 @@ mod tests {
     fn digits_that_are_not_sure_are_left_out() {
         assert_eq!([sure(0.1 + 0.2), sure(1.005 * 3.0)], [0.3, 3.015]);
         assert_eq!([sure(1e300), sure(0.0), sure(f64::INFINITY)], [1e300, 0.0, f64::INFINITY]);
+    }
+
+    #[test]
+    fn digits_are_kept_or_not() {
+        for text in [
+            "1",
+            "9223372036854775807",
+            "0.1",
+            "123456789012.345",
+            "-00012345678901234.5000",
+            "1e300",
+            "0.000000000000000000001",
+            "0x7fffffffffffffffff",
+        ] {
+            assert!(keeps(text), "{text}");
+        }
+        for text in
+            ["9223372036854775808", "12345678901234567890.5", "0.30000000000000000001", "1e999999"]
+        {
+            assert_eq!(keeps(text), text.len() <= DIGITS, "{text}");
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) enum TimeFault {
     Syntax,
     /// One of its parts is too large.
     Range,
+    /// Its year is before 1, or after 9999.
+    Year,
     /// It names a time zone that the server does not know.
     Zone,
 }
@@ -152,7 +154,7 @@ impl Fields {
             "am" | "pm" => return set(&mut self.afternoon, word == "pm"),
             "z" | "utc" | "gmt" | "ut" | "zulu" => return set(&mut self.shift, 0),
             "ad" => return Ok(()),
-            "bc" => return Err(TimeFault::Range),
+            "bc" => return Err(TimeFault::Year),
             _ => (),
         }
         if word.contains(':') && !word.starts_with(['+', '-']) {
@@ -265,7 +267,10 @@ fn year_of(digits: &str) -> Result<i64, TimeFault> {
 
 /// Returns the day, counted from 2000-01-01, of a date that exists.
 fn checked(year: i64, month: i64, day: i64) -> Result<i64, TimeFault> {
-    if !(1..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+    if year > 9999 {
+        return Err(TimeFault::Year);
+    }
+    if year == 0 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return Err(TimeFault::Range);
     }
     let count = datetime::day_of(year, month, day);
@@ -376,7 +381,7 @@ mod tests {
 
     #[test]
     fn what_is_no_time_says_why() {
-        use TimeFault::{Range, Syntax, Zone};
+        use TimeFault::{Range, Syntax, Year, Zone};
         for (text, fault) in [
             ("", Syntax),
             ("noon", Syntax),
@@ -395,8 +400,9 @@ mod tests {
             ("24:00:01", Range),
             ("13:00 pm", Range),
             ("10:60", Range),
-            ("10000-01-01", Range),
-            ("0044-03-15 BC", Range),
+            ("10000-01-01", Year),
+            ("0044-03-15 BC", Year),
+            ("0000-03-15", Range),
             ("2026-01-05 10:30+16", Range),
             ("2026-01-05 10:30 Europe/Berlin", Zone),
         ] {

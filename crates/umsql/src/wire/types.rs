@@ -11,7 +11,7 @@ use rusqlite::types::{Value, ValueRef};
 use super::canonical::{self, canonical, is_temporal};
 use super::hex::{bytea, hex, uuid, uuid_text};
 use super::{arrays, datetime, floats, message::utf8, numeric};
-use crate::error::{Result, SqlError};
+use crate::error::{MORE_DIGITS, Result, SqlError};
 
 pub(crate) use super::canonical::{DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ};
 pub(crate) use super::hex::uuid_of;
@@ -120,6 +120,14 @@ pub(crate) fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
 /// uses, returns the type of its affinity; for any other name, text.
 pub(crate) fn by_name(declared: &str) -> u32 {
     let lower = declared.trim().to_ascii_lowercase();
+    // `float(n)` has n binary digits at least.
+    let digits = lower.strip_prefix("float").and_then(|rest| rest.trim().strip_prefix('('));
+    if let Some(digits) = digits.and_then(|rest| rest.strip_suffix(')')) {
+        return if digits.trim().parse().unwrap_or(53) <= 24 { FLOAT4 } else { FLOAT8 };
+    }
+    if let Some(element) = lower.strip_suffix("[]") {
+        return arrays::array_of(by_name(element)).unwrap_or(TEXT);
+    }
     let name = match (lower.find('('), lower.rfind(')')) {
         (Some(open), Some(close)) if open < close => {
             format!("{}{}", lower[..open].trim_end(), &lower[close + 1..])
@@ -433,6 +441,7 @@ fn decode_text(text: &str, oid: u32) -> Result<Value> {
         FLOAT4 | FLOAT8 => trimmed.parse().map(Value::Real).map_err(|_| invalid()),
         NUMERIC => match trimmed.parse() {
             Ok(int) => Ok(Value::Integer(int)),
+            Err(_) if !floats::keeps(trimmed) => Err(SqlError::unsupported(MORE_DIGITS)),
             Err(_) => trimmed.parse().map(Value::Real).map_err(|_| invalid()),
         },
         BOOL => truth(text).map(|truth| Value::Integer(truth.into())).ok_or_else(invalid),
@@ -466,6 +475,11 @@ fn decode_binary(bytes: &[u8], oid: u32) -> Result<Value> {
         JSONB => return decode_text(utf8(bytes.get(1..).ok_or_else(wrong)?)?, TEXT),
         TEXT | VARCHAR | BPCHAR | NAME | CHAR | JSON | UNKNOWN => {
             return decode_text(utf8(bytes)?, TEXT);
+        }
+        other if let Some(element) = arrays::element_of(other) => {
+            let text =
+                |value: &[u8]| Some(to_text(ValueRef::from(&decode_binary(value, element).ok()?)));
+            arrays::decode(bytes, text).map(Value::Text)
         }
         other => {
             let message = format!("no binary input function available for type {other}");
