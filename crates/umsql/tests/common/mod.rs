@@ -119,13 +119,15 @@ impl TestServer {
 
     /// Stops the server, as a signal would.
     pub fn stop(&mut self) {
-        self.stop_after(Duration::from_secs(5));
+        let grace = Duration::from_secs(5);
+        self.stop_after(grace, grace);
     }
 
-    /// Stops the server. Requests have this time to end, and once more before they are cancelled.
-    pub fn stop_after(&mut self, grace: Duration) {
+    /// Stops the server. Requests have both times to end before they are cancelled. Then they have
+    /// the grace time once more, to answer.
+    pub fn stop_after(&mut self, patience: Duration, grace: Duration) {
         if let Some(server) = self.server.take() {
-            server.stop_and_wait(grace);
+            server.stop_and_wait(patience);
         }
         if let Some(node) = self.node.take() {
             node.shutdown(grace);
