@@ -159,8 +159,10 @@ impl Server {
 impl Session {
     fn new(server: Arc<Server>, user: u64) -> Session {
         let purse = Purse::new(server.engine.limits, Arc::clone(&server.engine.budget), user);
+        let mut config = Config::new(server.timeouts, server.max_message);
+        config.pid = user as u32;
         Session {
-            config: Config::new(server.timeouts, server.max_message),
+            config,
             armed: Vec::new(),
             was_armed: false,
             cancelled_late: false,

@@ -87,6 +87,8 @@ pub(crate) struct Config {
     /// something has asked.
     transaction: Option<i64>,
     statement: Option<i64>,
+    /// The number of the session, which clients know.
+    pub(crate) pid: u32,
     /// The most bytes of names and values together.
     room: usize,
     /// The error of a function that has changed a setting, or read one.
@@ -106,6 +108,7 @@ impl Config {
             transaction: None,
             statement: None,
             room,
+            pid: 0,
             failed: None,
         }
     }

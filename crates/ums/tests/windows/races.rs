@@ -172,19 +172,17 @@ fn workers_woken_together_pass_no_gate_and_leave_the_running_one_its_processor_r
             let woken = rustix::thread::futex::wake(&word, flags, i32::MAX as u32);
             std::thread::sleep(Duration::from_millis(50));
             let (before, early) = (beats.load(SeqCst), ran.load(SeqCst));
-            std::thread::sleep(Duration::from_millis(50));
-            let after = beats.load(SeqCst);
+            eventually("the running worker has the processor", || beats.load(SeqCst) > before);
             stop.store(true, SeqCst);
-            (woken, early, after > before)
+            (woken, early)
         });
         Rounds::run(&list);
-        let (woken, early, kept_running) = outside.join().unwrap();
+        let (woken, early) = outside.join().unwrap();
         let woken = woken.unwrap() as u32;
         // A worker that is being moved to its own kernel thread may not have begun its call again
         // yet.
         assert!(woken == SLEEPERS || crate::OWN && woken > 0, "all of them were blocked: {woken}");
         assert_eq!(early, 0, "a woken worker ran its code");
-        assert!(kept_running, "the running worker lost the processor");
         assert_eq!(awake.load(SeqCst), SLEEPERS);
     });
 }

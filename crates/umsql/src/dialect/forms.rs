@@ -102,11 +102,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     /// Names the column of `generate_series(..) AS i` as PostgreSQL does: `i`, or
     /// `generate_series`.
     pub(super) fn series(&mut self) -> bool {
-        let from = self.at > 0
-            && (self.tokens[self.at - 1].is("from")
-                || self.tokens[self.at - 1].is("join")
-                || self.tokens[self.at - 1].sign(","));
-        let Some(close) = self.closing(self.at + 1).filter(|_| from && !self.open_is_call()) else {
+        let Some(close) = self.closing(self.at + 1).filter(|_| self.is_in_from()) else {
             return false;
         };
         let mut after = close + 1;
@@ -133,8 +129,11 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             _ => self.inner(&self.tokens[self.at + 1..=close]),
         };
-        let text =
-            format!("(SELECT value AS {column} FROM generate_series{call}) AS {}", alias.text);
+        let call = match self.tokens[self.at].is("unnest") {
+            true => format!("json_each(ums_elements{call})"),
+            false => format!("generate_series{call}"),
+        };
+        let text = format!("(SELECT value AS {column} FROM {call}) AS {}", alias.text);
         let count = after + 1 - self.at;
         self.put(count.min(self.tokens.len() - self.at), &text);
         self.operand = None;
@@ -175,12 +174,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     /// Translates `json_each(..)` in a FROM clause to PostgreSQL's two columns, of which the value
     /// is a JSON text.
     pub(super) fn json_each(&mut self) -> bool {
-        let from = self.at > 0
-            && ["from", "join", ","].iter().any(|word| {
-                let before = &self.tokens[self.at - 1];
-                before.is(word) || before.sign(word)
-            });
-        let Some(close) = self.closing(self.at + 1).filter(|_| from && !self.open_is_call()) else {
+        let Some(close) = self.closing(self.at + 1).filter(|_| self.is_in_from()) else {
             return false;
         };
         let argument = self.inner(&self.tokens[self.at + 1..=close]);
@@ -198,6 +192,19 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         self.put(close + 1 - self.at, &text);
         self.operand = None;
         true
+    }
+
+    /// Returns whether this call is in a FROM clause, and not in an expression.
+    fn is_in_from(&self) -> bool {
+        let mut before = self.tokens[..self.at].iter().rev();
+        let mut token = before.next();
+        if token.is_some_and(|token| token.sign(".")) {
+            token = before.nth(1);
+        }
+        token.is_some_and(|token| {
+            let begins = token.is("from") || token.is("join") || token.sign(",");
+            begins && !self.open_is_call()
+        })
     }
 
     /// Returns whether the current position is inside the arguments of a function, where a comma
@@ -251,6 +258,12 @@ mod tests {
                 "select array(select a::int from t order by b)",
                 "select (WITH ums_a(item) AS (select int4(a) from t order by b NULLS LAST) SELECT \
                  '{' || coalesce(group_concat(ums_element(item)), '') || '}' FROM ums_a)",
+            ),
+            (
+                "select array(select 'x' || x from pg_catalog.unnest(c.o) x) from c",
+                "select (WITH ums_a(item) AS (select 'x' || x from (SELECT value AS x FROM \
+                 json_each(ums_elements(c.o))) AS x) SELECT '{' || \
+                 coalesce(group_concat(ums_element(item)), '') || '}' FROM ums_a) from c",
             ),
             (
                 "select 1 from generate_series(9, $1, -2)",

@@ -352,7 +352,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             "extract" if self.next_is(1, "(") => return self.extract(),
             "make_interval" if self.next_is(1, "(") => return self.make_interval(),
-            "generate_series" if self.next_is(1, "(") => return self.series(),
+            "generate_series" | "unnest" if self.next_is(1, "(") => return self.series(),
             "json_each" | "jsonb_each" if self.next_is(1, "(") => return self.json_each(),
             "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
             "pg_get_indexdef" if self.next_is(1, "(") => return self.index_definition(),

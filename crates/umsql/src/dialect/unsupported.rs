@@ -68,7 +68,14 @@ pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
         // The list of ANY and ALL is not an array for SQLite (`spellings`).
         let is_list = ["any", "some", "all"].iter().any(|w| at > 1 && tokens[at - 2].is(w));
         let found = FORMS.iter().find(|(words, _)| begins(&tokens[at..], words));
-        let found = found.filter(|(words, _)| !is_list || words[0] != "array");
+        let in_from = at > 0
+            && (["from", "join", "."].iter().any(|w| tokens[at - 1].is(w))
+                || [",", "."].iter().any(|sign| tokens[at - 1].sign(sign)));
+        let found = found.filter(|(words, _)| match words[0] {
+            "array" => !is_list,
+            "unnest" => !in_from,
+            _ => true,
+        });
         if let Some((_, what)) = found {
             return Err(unsupported(what, &tokens[at]));
         }

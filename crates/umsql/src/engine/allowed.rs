@@ -52,12 +52,12 @@ const OWN: &str = "\
     chr clock_timestamp col_description current_catalog current_database current_role \
     current_schema current_setting current_user date_mi date_mi_interval date_mii date_part \
     date_pl_interval date_pli date_trunc datetime_pl degrees div extract extract_interval float4 \
-    float8 float8mi float8mul float8pl format_type gcd greatest initcap int2 int4 int8 integer_pl_date interval_avg \
+    float8 float8mi float8mul float8pl format_type gcd gen_random_uuid greatest initcap int2 int4 int8 integer_pl_date interval_avg \
     interval_div interval_mi interval_mul interval_part interval_pl interval_pl_date \
     interval_pl_time interval_pl_timestamp interval_pl_timestamptz interval_sum interval_trunc \
     interval_um isfinite justify_days justify_hours justify_interval lcm least left lpad make_date \
-    make_interval make_time make_timestamp mul_d_interval now numeric obj_description \
-    pg_advisory_unlock_all pg_bool pg_date pg_div pg_encoding_to_char pg_format \
+    make_interval make_time make_timestamp md5 mul_d_interval now numeric obj_description \
+    pg_advisory_unlock_all pg_backend_pid pg_bool pg_date pg_div pg_encoding_to_char pg_format \
     pg_function_is_visible pg_get_constraintdef pg_get_expr pg_get_userbyid pg_interval \
     pg_is_in_recovery pg_mod pg_numeric pg_relation_is_publishable pg_similar pg_size_pretty \
     pg_sleep pg_substr pg_table_is_visible pg_table_size pg_text pg_text_real pg_time pg_timestamp \

@@ -36,6 +36,7 @@ pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     super::casts::register(connection)?;
     super::division::register(connection)?;
     super::times::register(connection)?;
+    super::digests::register(connection)?;
     super::time_operators::register(connection)?;
     super::intervals::register(connection)?;
     catalog(connection)
@@ -122,12 +123,6 @@ fn session(connection: &Connection) -> Result<()> {
         Ok(arrays::quoted((value != ValueRef::Null).then(|| types::to_text(value))))
     })?;
     scalar(connection, "ums_elements", 1, |context| elements(context.get_raw(0)))?;
-    scalar(connection, "random", 0, |_| {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).map_err(|_| failed("no random number"))?;
-        // As many bits as a double has digits.
-        Ok(Value::Real((u64::from_ne_bytes(bytes) >> 11) as f64 / 2f64.powi(53)))
-    })?;
     scalar(connection, "ums_several_rows", 0, |_: &Context<'_>| -> Result<Value> {
         Err(Error::UserFunctionError(SEVERAL_ROWS.into()))
     })?;
@@ -186,6 +181,8 @@ pub(super) fn settings(
             Ok(text(&format!("{}+00", datetime::format(which(&mut config.lock())))))
         })?;
     }
+    let owned = Arc::clone(config);
+    scalar(connection, "pg_backend_pid", 0, move |_| Ok(Value::Integer(owned.lock().pid.into())))?;
     let (config, probing) = (Arc::clone(config), probe.clone());
     direct(connection, "set_config", 3, move |context| {
         let Some(name) = name_of_setting(context)? else { return Ok(Value::Null) };
@@ -239,23 +236,32 @@ fn catalog(connection: &Connection) -> Result<()> {
         Ok(Value::Integer(types::by_name(&types::to_text(context.get_raw(0))).into()))
     })?;
     scalar(connection, "ums_type_width", 1, |context| {
-        Ok(Value::Integer(width(&types::to_text(context.get_raw(0)))))
+        Ok(Value::Integer(types::modifier(&types::to_text(context.get_raw(0))).into()))
     })?;
     scalar(connection, "format_type", 2, |context| {
         let oid = context.get_raw(0).as_i64().unwrap_or(0) as u32;
-        let width = context.get_raw(1).as_i64().unwrap_or(-1);
-        let name = types::name(oid);
-        Ok(text(&if width > 4 { format!("{name}({})", width - 4) } else { name.to_owned() }))
+        let modifier = context.get_raw(1).as_i64().unwrap_or(-1) as i32;
+        Ok(text(&type_text(oid, modifier)))
     })
 }
 
-/// Returns the type modifier of a type such as `varchar(20)`; -1 if there is none.
-fn width(declared: &str) -> i64 {
-    let inside = declared.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
-    let is_text = matches!(types::by_name(declared), types::VARCHAR | types::BPCHAR);
-    match inside.and_then(|(width, _)| width.trim().parse::<i64>().ok()) {
-        Some(width) if is_text => width + 4,
-        _ => -1,
+/// Returns a type as it is declared.
+fn type_text(oid: u32, modifier: i32) -> String {
+    let name = types::name(oid);
+    let numbers = match oid {
+        _ if modifier < 0 => None,
+        types::NUMERIC => types::digits(modifier).map(|(all, behind)| format!("{all},{behind}")),
+        types::VARCHAR | types::BPCHAR => types::length(modifier).map(|length| length.to_string()),
+        types::TIME | types::TIMESTAMP | types::TIMESTAMPTZ => Some(modifier.to_string()),
+        _ => None,
+    };
+    match (numbers, name.split_once(' ')) {
+        (None, _) => name.to_owned(),
+        // `timestamp(3) without time zone`
+        (Some(numbers), Some((first, rest))) if rest.ends_with("zone") => {
+            format!("{first}({numbers}) {rest}")
+        }
+        (Some(numbers), _) => format!("{name}({numbers})"),
     }
 }
 

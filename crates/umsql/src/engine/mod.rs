@@ -38,6 +38,7 @@ mod times;
 mod values;
 
 mod connections;
+mod digests;
 mod division;
 
 pub(crate) use assign::{AS_TRUTH, TO_EVEN, assigned, null_refused};

@@ -270,6 +270,8 @@ pub(super) fn fixed(function: &str) -> Option<u32> {
         "varchar" => types::VARCHAR,
         "bpchar" => types::BPCHAR,
         "bytea" => types::BYTEA,
+        "gen_random_uuid" => types::UUID,
+        "pg_backend_pid" => types::INT4,
         "starts_with" | "pg_bool" | "isfinite" | "pg_is_in_recovery" | "pg_table_is_visible" => {
             types::BOOL
         }

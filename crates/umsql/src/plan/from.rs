@@ -12,6 +12,7 @@ use super::expression::Typed;
 use super::parts::{Columns, NameScope, Outcome, Relation, RelationSource};
 use super::scope::all_columns;
 use crate::dialect::tokens::TokenKind;
+use crate::wire::arrays::element_of;
 use crate::wire::types;
 
 /// The most relations of one FROM clause.
@@ -198,6 +199,11 @@ impl Analysis<'_, '_> {
             let source = RelationSource::Columns(Rc::from(columns));
             return self.alias(scope, (name.to_owned(), source), at, end);
         }
+        if name == "unnest" {
+            let array = self.expression(scope, inner).typed;
+            let typed = array.and_then(|array| element_of(array.oid)).map(Typed::new);
+            return self.only_column_in_from(scope, name, typed, (at, end));
+        }
         if name != "generate_series" {
             if all_columns(self.db, name).is_none() {
                 let message = format!("function {name} does not exist");
@@ -218,6 +224,17 @@ impl Analysis<'_, '_> {
             );
         }
         let typed = self.series(scope, inner);
+        self.only_column_in_from(scope, name, typed, (at, end));
+    }
+
+    /// Adds a function that returns one column.
+    fn only_column_in_from(
+        &mut self,
+        scope: &mut NameScope<'_>,
+        name: &str,
+        typed: Option<Typed>,
+        (at, end): (&mut usize, usize),
+    ) {
         let column = Outcome { name: name.to_owned(), typed };
         let source = RelationSource::Columns(Rc::from([column]));
         self.alias(scope, (name.to_owned(), source), at, end);

@@ -22,7 +22,7 @@ pub(crate) fn array_of(element: u32) -> Option<u32> {
 }
 
 /// Returns the type of the elements of this type; `None` if it is no array.
-pub(super) fn element_of(array: u32) -> Option<u32> {
+pub(crate) fn element_of(array: u32) -> Option<u32> {
     TYPES.iter().find(|(_, other)| *other == array).map(|(element, _)| *element)
 }
 

@@ -46,7 +46,7 @@ pub(super) fn uuid(text: &str) -> Option<[u8; 16]> {
 }
 
 /// Returns the text of a `uuid`.
-pub(super) fn uuid_text(bytes: &[u8; 16]) -> String {
+pub(crate) fn uuid_text(bytes: &[u8; 16]) -> String {
     let digits: String = bytes.iter().flat_map(|b| hex(*b)).map(char::from).collect();
     let (a, b, c) = (&digits[..8], &digits[8..12], &digits[12..16]);
     format!("{a}-{b}-{c}-{}-{}", &digits[16..20], &digits[20..])

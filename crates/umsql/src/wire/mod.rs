@@ -9,7 +9,7 @@ pub(crate) mod canonical;
 pub(crate) mod datetime;
 pub(crate) mod decimal;
 pub(crate) mod floats;
-mod hex;
+pub(crate) mod hex;
 pub(crate) mod interval;
 pub(crate) mod message;
 pub(crate) mod numeric;
