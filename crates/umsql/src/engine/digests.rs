@@ -56,6 +56,9 @@ mod tests {
         assert_eq!((uuid.len(), &uuid[14..15]), (36, "4"));
         assert!("89ab".contains(&uuid[19..20]));
         assert_ne!(uuid, text("select gen_random_uuid()"));
-        assert_eq!(text("select quote(random() >= 0 and random() < 1 and random() <> random())"), "1");
+        assert_eq!(
+            text("select quote(random() >= 0 and random() < 1 and random() <> random())"),
+            "1"
+        );
     }
 }
