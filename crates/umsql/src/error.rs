@@ -284,7 +284,7 @@ const EXACT: [(&str, &str); 26] = [
     (MORE_DIGITS, "0A000"),
     (NO_NAN, "0A000"),
     // SQLite's own messages about what PostgreSQL has, and SQLite has not.
-    ("the array is too long", "54000"),
+    (LONG_ARRAY, "54000"),
     ("integer overflow", "0A000"),
     ("DISTINCT aggregates must have exactly one argument", "0A000"),
     ("Invalid filter parameter type Text at index 0", "0A000"),
@@ -293,6 +293,9 @@ const EXACT: [(&str, &str); 26] = [
 
 /// The message about a numeric that a double cannot keep.
 pub(crate) const MORE_DIGITS: &str = "a numeric of more than 15 digits is not supported";
+
+/// The message about an array that is too long to be read or made.
+pub(crate) const LONG_ARRAY: &str = "the array is too long";
 
 /// The message about the value NaN, of which SQLite makes NULL.
 pub(crate) const NO_NAN: &str = "the number NaN is not supported here";

@@ -458,6 +458,7 @@ impl Session {
             formats: &portal.formats,
             limit,
             keeps: false,
+            discards: false,
             copies: None,
             describe: portal.describe_on_execute,
             columns: portal.columns.clone().or_else(|| described(portal)),

@@ -49,6 +49,7 @@ mod tx_mode;
 mod copy;
 mod copy_out;
 mod cursor;
+mod explain;
 mod export;
 mod extended;
 mod keeping;

@@ -34,6 +34,8 @@ pub(crate) struct Call<'a> {
     pub(crate) limit: usize,
     /// Whether to keep all rows and to send none.
     pub(crate) keeps: bool,
+    /// Whether to count the rows only.
+    pub(crate) discards: bool,
     /// The form in which COPY sends the rows.
     pub(crate) copies: Option<&'a Copy>,
     /// Whether to send a RowDescription, or NoData, first.
@@ -166,6 +168,7 @@ impl Session {
         }
         match statement {
             Statement::Sql(sql) => self.execute_sql(conn, sql, call),
+            Statement::Explain(explain) => self.explain(conn, explain, call),
             Statement::Prepare(prepare) => {
                 self.prepare(prepare)?;
                 Ok(Ran::Complete("PREPARE".into()))
@@ -189,7 +192,7 @@ impl Session {
         }
     }
 
-    fn execute_sql(
+    pub(crate) fn execute_sql(
         &mut self,
         conn: &mut dyn Conn,
         sql: &Sql,
@@ -438,7 +441,9 @@ impl Run<'_> {
         }
         while let Some(row) = next {
             let value = |index: usize| -> Result<ValueRef<'_>> { Ok(row.get_ref(index)?) };
-            if call.keeps || (call.limit > 0 && self.sent == call.limit) {
+            if call.discards {
+                self.sent += 1;
+            } else if call.keeps || (call.limit > 0 && self.sent == call.limit) {
                 self.keep_row(&columns, db, value)?;
             } else {
                 match call.copies {

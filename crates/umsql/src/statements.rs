@@ -51,8 +51,14 @@ pub(crate) fn columns(statement: &Statement) -> Option<Vec<Column>> {
             column("count", types::INT8),
         ],
         Statement::Nothing => vec![column("?column?", types::TEXT)],
+        Statement::Explain(_) => plan_columns(),
         _ => return None,
     })
+}
+
+/// Returns the column of EXPLAIN.
+fn plan_columns() -> Vec<Column> {
+    vec![Column::new("QUERY PLAN", types::TEXT)]
 }
 
 fn text(text: impl Into<String>) -> Value {
@@ -87,9 +93,33 @@ impl Session {
     ) -> std::result::Result<Ran, Failure> {
         self.check_role(statement)?;
         let (rows, tag) = self.answer(statement)?;
-        let Some(mut columns) = call.columns.or_else(|| columns(statement)) else {
-            return Ok(Ran::Complete(tag.into()));
-        };
+        match call.columns.clone().or_else(|| columns(statement)) {
+            Some(columns) => self.send_answer(conn, columns, &rows, tag, call),
+            None => Ok(Ran::Complete(tag.into())),
+        }
+    }
+
+    /// Sends the rows of EXPLAIN.
+    pub(crate) fn answer_rows(
+        &mut self,
+        conn: &mut dyn Conn,
+        rows: Vec<Vec<Value>>,
+        tag: &str,
+        call: Call<'_>,
+    ) -> std::result::Result<Ran, Failure> {
+        let columns = call.columns.clone().unwrap_or_else(plan_columns);
+        self.send_answer(conn, columns, &rows, tag, call)
+    }
+
+    /// Sends rows, up to the limit.
+    fn send_answer(
+        &mut self,
+        conn: &mut dyn Conn,
+        mut columns: Vec<Column>,
+        rows: &[Vec<Value>],
+        tag: &str,
+        call: Call<'_>,
+    ) -> std::result::Result<Ran, Failure> {
         for (index, column) in columns.iter_mut().enumerate() {
             column.format = format_of(call.formats, index);
         }

@@ -53,6 +53,9 @@ impl Rewriter<'_, '_> {
         let is_truth = self.peek(0).is_some_and(|token| token.kind == TokenKind::TruthCast);
         let type_at = if self.next_is(1, "pg_catalog") { 3 } else { 1 };
         let regclass = self.next_is(type_at, "regclass");
+        let named_type = self.next_is(type_at, "regtype")
+            && self.next_is(type_at + 1, "::")
+            && self.next_is(type_at + 2, "text");
         self.skip(1 + target.len);
         self.moved += self.out.len() - start;
         let operand = self.out.split_off(start);
@@ -64,7 +67,15 @@ impl Rewriter<'_, '_> {
             false if is_truth => format!("(CASE pg_bool({operand}) {TRUTH_WORDS})"),
             false => operand.to_owned(),
         };
-        let text = if regclass {
+        if named_type {
+            self.skip(2);
+            self.out.push_str(&format!("format_type({operand}, -1)"));
+            self.operand = Some(start);
+            return true;
+        }
+        let text = if regclass && !operand.starts_with(['\'', '$']) {
+            format!("(SELECT c.relname FROM pg_class c WHERE c.oid = {operand})")
+        } else if regclass {
             format!(
                 "(SELECT c.oid FROM (SELECT {operand} AS ums_x), pg_class c \
                  WHERE c.relname = ums_x OR c.oid = ums_x)"
@@ -234,8 +245,7 @@ impl Rewriter<'_, '_> {
             }
         }
         if first.is("float") && self.next_is(ahead + len, "(") {
-            let digits = self.peek(ahead + len + 1).map_or("", |digits| digits.text);
-            name = format!("float({digits})");
+            name = format!("float({})", self.peek(ahead + len + 1).map_or("", |one| one.text));
         }
         if self.next_is(ahead + len, "(") {
             let end = ahead + len + MODIFIER_MAX;

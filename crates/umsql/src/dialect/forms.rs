@@ -46,17 +46,27 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         self.operand = None;
     }
 
-    /// Replaces a call of `pg_get_indexdef` by a subquery for the definition. It is not an SQL
-    /// function, because the functions that this crate registers have no connection for a query.
-    pub(super) fn index_definition(&mut self) -> bool {
+    /// Replaces a call of `pg_get_indexdef` and its like by a subquery for the definition. It
+    /// is not an SQL function, because the functions that this crate registers have no connection
+    /// for a query.
+    pub(super) fn definition(&mut self) -> bool {
         let Some(close) = self.closing(self.at + 1) else { return false };
         let arguments = &self.tokens[self.at + 2..close];
-        let index = arguments.split(|token| token.sign(",")).next().unwrap_or_default();
-        if index.is_empty() {
+        let object = arguments.split(|token| token.sign(",")).next().unwrap_or_default();
+        if object.is_empty() {
             return false;
         }
-        let index = self.inner(index);
-        let text = format!("(SELECT ums_definition FROM pg_index x WHERE x.indexrelid = {index})");
+        let object = self.inner(object);
+        let (key, source) = match self.tokens[self.at].text.to_ascii_lowercase().as_str() {
+            "pg_get_viewdef" => ("c.oid", "pg_views x JOIN pg_class c ON c.relname = x.viewname"),
+            "pg_get_constraintdef" => ("oid", "pg_constraint"),
+            _ => ("indexrelid", "pg_index"),
+        };
+        // A name in the argument means a column outside.
+        let text = format!(
+            "(SELECT ums_definition FROM (SELECT {key} AS ums_key, ums_definition FROM {source}) \
+             WHERE ums_key = {object})"
+        );
         self.operand = Some(self.put(close + 1 - self.at, &text));
         true
     }

@@ -6,8 +6,8 @@
 //!   create table t (a int, b int, primary key (b))  ──▶  b int NOT NULL
 //! ```
 //!
-//! A `serial` column is the primary key alone, and has SQLite's AUTOINCREMENT, so that the number of
-//! a deleted row is not given again.
+//! A `serial` column is the primary key alone, and has SQLite's AUTOINCREMENT, so that the number
+//! of a deleted row is not given again.
 //!
 //! A table that was created earlier keeps its columns as they are.
 
@@ -25,9 +25,6 @@ const CONSTRAINTS: [&str; 6] = ["constraint", "primary", "unique", "check", "for
 pub(super) fn of_columns(tokens: &[Token<'_>]) -> Result<Edits> {
     let mut edits = Edits::default();
     let Some(list) = definitions(tokens) else { return Ok(edits) };
-    let is_constraint = |item: &[Token<'_>]| {
-        item.first().is_some_and(|first| CONSTRAINTS.iter().any(|word| first.is(word)))
-    };
     let of_table: Vec<&Token<'_>> =
         list.iter().filter(|item| is_constraint(item)).flat_map(|item| keyed(item)).collect();
     let mut numbered: Option<&Token<'_>> = None;
@@ -57,6 +54,11 @@ pub(super) fn of_columns(tokens: &[Token<'_>]) -> Result<Edits> {
     Ok(edits)
 }
 
+/// Returns whether the definition is that of a constraint, and not of a column.
+pub(super) fn is_constraint(item: &[Token<'_>]) -> bool {
+    item.first().is_some_and(|first| CONSTRAINTS.iter().any(|word| first.is(word)))
+}
+
 fn is_serial(token: &Token<'_>) -> bool {
     ["serial", "bigserial", "smallserial"].iter().any(|word| token.is(word))
 }
@@ -72,7 +74,7 @@ fn not_alone(serial: &Token<'_>) -> SqlError {
 }
 
 /// Returns the definitions of columns and constraints.
-fn definitions<'t, 'a>(tokens: &'t [Token<'a>]) -> Option<Vec<&'t [Token<'a>]>> {
+pub(super) fn definitions<'t, 'a>(tokens: &'t [Token<'a>]) -> Option<Vec<&'t [Token<'a>]>> {
     let table = tokens.iter().take(3).position(|token| token.is("table"))?;
     let open =
         tokens.iter().position(|token| token.sign("(")).filter(|_| tokens[0].is("create"))?;

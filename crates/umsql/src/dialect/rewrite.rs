@@ -355,7 +355,6 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "generate_series" | "unnest" if self.next_is(1, "(") => return self.series(),
             "json_each" | "jsonb_each" if self.next_is(1, "(") => return self.json_each(),
             "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
-            "pg_get_indexdef" if self.next_is(1, "(") => return self.index_definition(),
             "unlogged" if self.at == 1 => self.skip(1),
             "concurrently" if self.tokens[0].is("create") => self.skip(1),
             "using" if self.next_is(1, "btree") => self.skip(2),
@@ -366,8 +365,30 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.put(1, "INTEGER");
             }
             "default" if self.is_in_schema() => return self.default_truth(),
-            _ => return self.typed_word(&lower),
+            _ => return self.called(&lower) || self.typed_word(&lower),
         }
+        true
+    }
+
+    /// Translates the name of a function that SQLite has by another name, or not at all. Returns
+    /// false for another word.
+    fn called(&mut self, word: &str) -> bool {
+        if !self.next_is(1, "(") {
+            return false;
+        }
+        let name = match word {
+            "pg_get_indexdef" | "pg_get_viewdef" | "pg_get_constraintdef" => {
+                return self.definition();
+            }
+            "bool_and" | "every" => "min",
+            "bool_or" => "max",
+            // The only one that the catalogue's queries have is of a view without rows.
+            "json_build_object" if self.tokens.iter().any(|token| token.is("pg_sequence")) => {
+                "json_object"
+            }
+            _ => return false,
+        };
+        self.operand = Some(self.put(1, name));
         true
     }
 

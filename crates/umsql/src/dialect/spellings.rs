@@ -16,7 +16,7 @@
 //! A form that is nested too deeply, or is too long, is passed to SQLite as it is.
 
 use super::rewrite::Rewriter;
-use super::tokens::{Token, TokenKind, items};
+use super::tokens::{Token, items};
 
 impl<'t, 'a> Rewriter<'t, 'a> {
     /// Translates a word that begins one of these forms. Returns false if it begins none.
@@ -200,12 +200,11 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         before.is_some_and(|before| !keywords.iter().any(|keyword| before.is(keyword)))
     }
 
-    /// Translates `= ANY ($1)`, whose parameter is an array, and `= ANY ('{1,2}')`.
+    /// Translates a comparison with the elements of an array: `= ANY ($1)`, `= ANY ('{1,2}')`.
     fn array_membership(&mut self, operator: &str) -> bool {
         let Some(close) = self.closing(self.at + 2) else { return false };
         let array = &self.tokens[self.at + 3..close];
-        if !matches!(array.first(), Some(first) if first.kind == TokenKind::Param || first.kind == TokenKind::Text)
-        {
+        if array.is_empty() {
             return false;
         }
         let array = self.inner(array);

@@ -7,6 +7,7 @@ use super::characteristics::{Begin, Characteristics, TableLock};
 use super::copy::{self, Copy, CopyOut};
 use super::cursor::Cursor;
 use super::edits::Edits;
+use super::explain::Explain;
 use super::prepare::{Execute, Prepare};
 use super::reader::{Reader, near};
 use super::tokens::{Token, TokenKind};
@@ -62,6 +63,7 @@ pub(crate) enum Statement {
     Nothing,
     /// A statement that is accepted and has no effect. The text is its command tag.
     Accepted(&'static str),
+    Explain(Box<Explain>),
     Sql(Sql),
 }
 

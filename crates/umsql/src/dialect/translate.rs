@@ -100,8 +100,6 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
             "create" | "drop" | "alter" | "reindex" | "vacuum" | "pragma"
         ),
         pins: matches!(first.as_str(), "pragma" | "attach" | "detach")
-            // SQLite applies a PRAGMA's setting when it prepares the statement, even under EXPLAIN.
-            || (first == "explain" && tokens.iter().any(|token| token.is("pragma")))
             || (first == "create" && temporary),
         alone: first == "vacuum",
         catalog: tokens.iter().any(|t| {
@@ -112,7 +110,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
                     || t.is("regclass"))
         }),
         texts: vec![text],
-        locks: locks.filter(|_| first != "explain"),
+        locks,
     })
 }
 
@@ -140,7 +138,6 @@ fn tag(first: &str, second: &str, tokens: &[Token<'_>]) -> &'static str {
         ("alter", _) => "ALTER TABLE",
         ("analyze", _) => "ANALYZE",
         ("vacuum", _) => "VACUUM",
-        ("explain", _) => "EXPLAIN",
         ("reindex", _) => "REINDEX",
         ("pragma", _) => "PRAGMA",
         ("attach", _) => "ATTACH",
@@ -336,8 +333,6 @@ mod tests {
     fn what_cannot_be_done_is_refused_and_not_half_done() {
         let source = "vacuum into 'copy'";
         assert_eq!(translated(source).unwrap_err().code, "0A000");
-        let source = "explain pragma foreign_keys=off";
-        assert!(translated(source).unwrap().pins);
     }
 
     #[test]

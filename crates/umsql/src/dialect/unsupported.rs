@@ -5,9 +5,8 @@ use super::tokens::Token;
 use crate::error::{Result, SqlError};
 
 /// Tokens that follow each other, and what they begin.
-const FORMS: [(&[&str], &str); 25] = [
+const FORMS: [(&[&str], &str); 23] = [
     (&["array", "["], "an array"),
-    (&["unnest", "("], "unnest()"),
     (&["distinct", "on", "("], "DISTINCT ON"),
     (&["grouping", "sets"], "GROUPING SETS"),
     (&["group", "by", "(", ")"], "an empty grouping set"),
@@ -26,7 +25,6 @@ const FORMS: [(&[&str], &str); 25] = [
     (&["overlaps"], "OVERLAPS"),
     (&["as", "identity"], "an identity column"),
     (&["range", "between", "'"], "RANGE with an offset that is no number"),
-    (&["explain", "("], "EXPLAIN with options"),
     (&["time", "with", "time", "zone", "'"], "a time with a time zone"),
     (&[")", "."], "a field of a row"),
     (&["|", "/"], "the operator |/"),
@@ -34,13 +32,12 @@ const FORMS: [(&[&str], &str); 25] = [
 ];
 
 /// Words with which a statement begins, and what it is.
-const STATEMENTS: [(&[&str], &str); 6] = [
+const STATEMENTS: [(&[&str], &str); 5] = [
     (&["merge", "into"], "MERGE"),
     (&["create", "sequence"], "a sequence"),
     (&["drop", "sequence"], "a sequence"),
     (&["alter", "sequence"], "a sequence"),
     (&["create", "table", "*", "as", "execute"], "CREATE TABLE AS EXECUTE"),
-    (&["explain", "execute"], "EXPLAIN EXECUTE"),
 ];
 
 /// Refuses a statement that contains one of these forms.
@@ -68,14 +65,7 @@ pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
         // The list of ANY and ALL is not an array for SQLite (`spellings`).
         let is_list = ["any", "some", "all"].iter().any(|w| at > 1 && tokens[at - 2].is(w));
         let found = FORMS.iter().find(|(words, _)| begins(&tokens[at..], words));
-        let in_from = at > 0
-            && (["from", "join", "."].iter().any(|w| tokens[at - 1].is(w))
-                || [",", "."].iter().any(|sign| tokens[at - 1].sign(sign)));
-        let found = found.filter(|(words, _)| match words[0] {
-            "array" => !is_list,
-            "unnest" => !in_from,
-            _ => true,
-        });
+        let found = found.filter(|(words, _)| !is_list || words[0] != "array");
         if let Some((_, what)) = found {
             return Err(unsupported(what, &tokens[at]));
         }

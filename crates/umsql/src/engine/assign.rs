@@ -34,7 +34,7 @@ use super::steps::failed;
 use super::values::{Answer, Counted};
 use crate::error::MORE_DIGITS;
 use crate::wire::canonical::{canonical, is_temporal};
-use crate::wire::{decimal, floats, types};
+use crate::wire::{decimal, floats, scales, types};
 
 /// The fourth argument of `ums_assign` for a truth value.
 pub(crate) const AS_TRUTH: i64 = -1;
@@ -96,7 +96,7 @@ fn stored(context: &Context<'_>, spelling: Option<i64>) -> Result<Stored> {
         }
         (ValueRef::Real(real), Some(TO_EVEN)) => Some(Value::Real(real.round_ties_even())),
         (ValueRef::Integer(_) | ValueRef::Real(_), Some(scale)) if scale > 0 => {
-            types::with_scale(value, scale as usize).map(Value::Text)
+            scales::with_scale(value, scale as usize).map(Value::Text)
         }
         _ => None,
     };

@@ -32,11 +32,18 @@ CREATE TEMP VIEW IF NOT EXISTS ums_objects AS
 
 CREATE TEMP VIEW IF NOT EXISTS pg_class AS
   SELECT CAST(s.oid AS INTEGER) AS oid, s.name AS relname, 2200 AS relnamespace,
-    10 AS relowner, 2 AS relam,
+    10 AS relowner, CASE s.type WHEN 'index' THEN 403 ELSE 2 END AS relam,
     CASE s.type WHEN 'table' THEN 'r' WHEN 'index' THEN 'i' ELSE 'v' END AS relkind,
     s.tbl AS ums_table, s.own AS ums_name, s.oid AS relfilenode, 0 AS reltoastrelid,
     0 AS reltablespace,
-    0 AS relpages, -1 AS reltuples, 0 AS relchecks, 0 AS relhasrules, 0 AS relhastriggers,
+    0 AS relpages, -1 AS reltuples, 
+    (SELECT count(*) FROM json_each(ums_constraints(s.own, coalesce((SELECT m.sql
+      FROM main.sqlite_schema m WHERE m.name = s.own AND m.type = 'table'), ''))) j
+      WHERE j.value ->> '$.kind' = 'c') AS relchecks,
+    0 AS relhasrules,
+    EXISTS (SELECT 1 FROM pragma_foreign_key_list(s.own)) OR EXISTS (SELECT 1
+      FROM main.sqlite_schema m JOIN pragma_foreign_key_list(m.name) f
+      WHERE m.type = 'table' AND f."table" = s.own COLLATE NOCASE) AS relhastriggers,
     EXISTS (SELECT 1 FROM pragma_index_list(s.own)) OR
       EXISTS (SELECT 1 FROM pragma_table_info(s.own) p WHERE p.pk > 0) AS relhasindex,
     0 AS relrowsecurity, 0 AS relforcerowsecurity, 0 AS relispartition, 0 AS reloftype,
@@ -53,17 +60,23 @@ CREATE TEMP VIEW IF NOT EXISTS ums_index_columns AS
   FROM ums_objects o JOIN pragma_table_info(o.tbl) t
   WHERE o.type = 'index' AND o.own IS NULL AND t.pk > 0;
 
+CREATE TEMP VIEW IF NOT EXISTS ums_serial AS
+  SELECT s.name AS tbl, t.name AS name, t.cid AS cid
+  FROM main.sqlite_schema s JOIN pragma_table_info(s.name) t
+  WHERE s.type = 'table' AND t.pk = 1 AND upper(s.sql) LIKE '%AUTOINCREMENT%';
+
 CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
   SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname, ums_type_oid(p.type) AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
-    p.dflt_value IS NOT NULL AS atthasdef, 0 AS attisdropped, 0 AS attcollation, '' AS attidentity,
+    p.dflt_value IS NOT NULL OR EXISTS (SELECT 1 FROM ums_serial n WHERE n.tbl = c.relname
+      AND n.name = p.name) AS atthasdef, 0 AS attisdropped, 0 AS attcollation, '' AS attidentity,
     '' AS attgenerated, 'p' AS attstorage, NULL AS attstattarget, '' AS attcompression,
     0 AS attndims, -1 AS attlen, NULL AS attacl, NULL AS attfdwoptions, NULL AS attoptions,
     0 AS attislocal
   FROM pg_class c JOIN pragma_table_info(c.relname) p WHERE c.relkind IN ('r', 'v')
   UNION ALL
-  SELECT CAST(c.oid AS INTEGER), p.name, ums_type_oid(p.type), ums_type_width(p.type), p.place, 0, 0,
-    0, 0, '', '', 'p', NULL, '', 0, -1, NULL, NULL, NULL, 0
+  SELECT CAST(c.oid AS INTEGER), p.name, ums_type_oid(p.type), ums_type_width(p.type), p.place,
+    0, 0, 0, 0, '', '', 'p', NULL, '', 0, -1, NULL, NULL, NULL, 0
   FROM pg_class c JOIN ums_index_columns p ON p.indexrelid = c.oid WHERE c.relkind = 'i';
 
 CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
@@ -72,15 +85,27 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
     p.dflt_value || CASE WHEN p.dflt_value LIKE '''%' THEN '::' ||
       format_type(ums_type_oid(p.type), -1) ELSE '' END AS adbin
   FROM pg_class c JOIN pragma_table_info(c.relname) p
-  WHERE c.relkind = 'r' AND p.dflt_value IS NOT NULL;
+  WHERE c.relkind = 'r' AND p.dflt_value IS NOT NULL
+  UNION ALL
+  SELECT c.oid * 1000 + p.cid, CAST(c.oid AS INTEGER), CAST(p.cid + 1 AS INTEGER),
+    'nextval(''' || c.relname || '_' || p.name || '_seq''::regclass)'
+  FROM pg_class c JOIN ums_serial p ON p.tbl = c.relname WHERE c.relkind = 'r';
 
 CREATE TEMP VIEW IF NOT EXISTS pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,
     coalesce(l."unique", 1) AS indisunique,
     coalesce(l.origin = 'pk', 1) OR i.relname = t.relname || '_pkey' AS indisprimary,
     0 AS indisclustered,
-    1 AS indisvalid, 0 AS indisreplident, 0 AS indisexclusion, 1 AS indimmediate, '' AS indkey,
-    NULL AS indexprs, NULL AS indpred,
+    1 AS indisvalid, 1 AS indisready, 1 AS indislive, 0 AS indisreplident, 0 AS indisexclusion,
+    1 AS indimmediate, 0 AS indnullsnotdistinct, NULL AS indexprs, NULL AS indpred,
+    (SELECT group_concat(coalesce(a.cid + 1, 0), ' ' ORDER BY x.place) FROM ums_index_columns x
+      LEFT JOIN pragma_table_info(i.ums_table) a ON a.name = x.name
+      WHERE x.indexrelid = i.oid) AS indkey,
+    (SELECT group_concat('1978', ' ') FROM ums_index_columns x WHERE x.indexrelid = i.oid)
+      AS indclass,
+    (SELECT group_concat('0', ' ') FROM ums_index_columns x WHERE x.indexrelid = i.oid)
+      AS indoption,
+    (SELECT count(*) FROM ums_index_columns x WHERE x.indexrelid = i.oid) AS indnkeyatts,
     (SELECT count(*) FROM ums_index_columns x WHERE x.indexrelid = i.oid) AS indnatts,
     'CREATE ' || CASE WHEN coalesce(l."unique", 1) THEN 'UNIQUE ' ELSE '' END || 'INDEX '
       || i.relname || ' ON public.' || t.relname || ' USING btree ('
@@ -93,18 +118,23 @@ CREATE TEMP VIEW IF NOT EXISTS pg_index AS
 
 CREATE TEMP VIEW IF NOT EXISTS pg_type AS
   SELECT CAST(column1 AS INTEGER) AS oid, column2 AS typname, 11 AS typnamespace,
-    column3 AS typlen, 'b' AS typtype, column4 AS typcategory, 0 AS typelem, 0 AS typrelid,
-    0 AS typarray, 0 AS typbasetype, -1 AS typtypmod, 0 AS typcollation, 10 AS typowner,
+    column3 AS typlen, 'b' AS typtype, column4 AS typcategory,
+    CAST(CASE column4 WHEN 'A' THEN column5 ELSE 0 END AS INTEGER) AS typelem, 0 AS typrelid,
+    CAST(CASE column4 WHEN 'A' THEN 0 ELSE column5 END AS INTEGER) AS typarray, 0 AS typbasetype,
+    -1 AS typtypmod, 0 AS typcollation, 10 AS typowner,
     1 AS typisdefined, ',' AS typdelim, 0 AS typnotnull, NULL AS typdefault, NULL AS typacl
   FROM (VALUES
-    (16, 'bool', 1, 'B'), (17, 'bytea', -1, 'U'), (18, 'char', 1, 'S'),
-    (19, 'name', 64, 'S'), (20, 'int8', 8, 'N'), (21, 'int2', 2, 'N'),
-    (23, 'int4', 4, 'N'), (25, 'text', -1, 'S'), (26, 'oid', 4, 'N'),
-    (114, 'json', -1, 'U'), (700, 'float4', 4, 'N'), (701, 'float8', 8, 'N'),
-    (1042, 'bpchar', -1, 'S'), (1043, 'varchar', -1, 'S'), (1082, 'date', 4, 'D'),
-    (1083, 'time', 8, 'D'), (1114, 'timestamp', 8, 'D'), (1184, 'timestamptz', 8, 'D'),
-    (1186, 'interval', 16, 'T'), (1700, 'numeric', -1, 'N'),
-    (2278, 'void', 4, 'P'), (2950, 'uuid', 16, 'U'), (3802, 'jsonb', -1, 'U'));
+    (16, 'bool', 1, 'B', 1000), (17, 'bytea', -1, 'U', 0), (18, 'char', 1, 'S', 0),
+    (19, 'name', 64, 'S', 1003), (20, 'int8', 8, 'N', 1016), (21, 'int2', 2, 'N', 1005),
+    (23, 'int4', 4, 'N', 1007), (25, 'text', -1, 'S', 1009), (26, 'oid', 4, 'N', 1028),
+    (114, 'json', -1, 'U', 0), (700, 'float4', 4, 'N', 0), (701, 'float8', 8, 'N', 1022),
+    (1042, 'bpchar', -1, 'S', 0), (1043, 'varchar', -1, 'S', 1015), (1082, 'date', 4, 'D', 0),
+    (1083, 'time', 8, 'D', 0), (1114, 'timestamp', 8, 'D', 0), (1184, 'timestamptz', 8, 'D', 0),
+    (1186, 'interval', 16, 'T', 0), (1700, 'numeric', -1, 'N', 0),
+    (2278, 'void', 4, 'P', 0), (2950, 'uuid', 16, 'U', 0), (3802, 'jsonb', -1, 'U', 0),
+    (1000, '_bool', -1, 'A', 16), (1003, '_name', -1, 'A', 19), (1005, '_int2', -1, 'A', 21),
+    (1007, '_int4', -1, 'A', 23), (1009, '_text', -1, 'A', 25), (1015, '_varchar', -1, 'A', 1043),
+    (1016, '_int8', -1, 'A', 20), (1022, '_float8', -1, 'A', 701), (1028, '_oid', -1, 'A', 26));
 
 CREATE TEMP VIEW IF NOT EXISTS pg_database AS
   SELECT 5 AS oid, 'ums' AS datname, 10 AS datdba, 6 AS encoding, 'C' AS datcollate,
@@ -118,7 +148,14 @@ CREATE TEMP VIEW IF NOT EXISTS pg_roles AS
 CREATE TEMP VIEW IF NOT EXISTS pg_user AS
   SELECT rolname AS usename, oid AS usesysid, 1 AS usesuper FROM pg_roles;
 
-CREATE TEMP VIEW IF NOT EXISTS pg_am AS SELECT 2 AS oid, 'heap' AS amname, 't' AS amtype;
+CREATE TEMP VIEW IF NOT EXISTS pg_am AS SELECT CAST(2 AS INTEGER) AS oid, 'heap' AS amname,
+    't' AS amtype
+  UNION ALL SELECT CAST(403 AS INTEGER), 'btree', 'i';
+CREATE TEMP VIEW IF NOT EXISTS pg_opclass AS
+  SELECT CAST(1978 AS INTEGER) AS oid, 403 AS opcmethod, 'any_ops' AS opcname, 1 AS opcdefault;
+CREATE TEMP VIEW IF NOT EXISTS pg_sequence AS
+  SELECT 0 AS seqrelid, 0 AS seqtypid, 1 AS seqstart, 1 AS seqincrement, 1 AS seqmax, 1 AS seqmin,
+    1 AS seqcache, 0 AS seqcycle WHERE 0;
 CREATE TEMP VIEW IF NOT EXISTS pg_tablespace AS SELECT 1663 AS oid, 'pg_default' AS spcname;
 CREATE TEMP VIEW IF NOT EXISTS pg_settings AS
   SELECT 'server_version' AS name, '15.0' AS setting WHERE 1;
@@ -128,13 +165,47 @@ CREATE TEMP VIEW IF NOT EXISTS pg_collation AS
   SELECT 0 AS oid, '' AS collname, 0 AS collnamespace WHERE 0;
 CREATE TEMP VIEW IF NOT EXISTS pg_enum AS SELECT 0 AS oid, 0 AS enumtypid, '' AS enumlabel,
   0 AS enumsortorder WHERE 0;
-CREATE TEMP VIEW IF NOT EXISTS pg_range AS SELECT 0 AS rngtypid, 0 AS rngsubtype WHERE 0;
+CREATE TEMP VIEW IF NOT EXISTS pg_range AS SELECT 0 AS rngtypid, 0 AS rngsubtype,
+  0 AS rngmultitypid WHERE 0;
 CREATE TEMP VIEW IF NOT EXISTS pg_extension AS
-  SELECT 0 AS oid, '' AS extname, '' AS extversion WHERE 0;
+  SELECT 0 AS oid, '' AS extname, '' AS extversion, 0 AS extnamespace, 0 AS extowner WHERE 0;
 CREATE TEMP VIEW IF NOT EXISTS pg_auth_members AS SELECT 0 AS roleid, 0 AS member WHERE 0;
+CREATE TEMP VIEW IF NOT EXISTS ums_constraints_of AS
+  SELECT o.oid AS oid, o.name AS tbl, j.key AS place, j.value ->> '$.kind' AS kind,
+    j.value ->> '$.name' AS name, j.value ->> '$.index' AS own_index,
+    j.value -> '$.columns' AS columns, j.value ->> '$.target' AS target,
+    CASE WHEN json_array_length(j.value -> '$.targets') > 0 THEN j.value -> '$.targets' ELSE
+      (SELECT json_group_array(p.name) FROM pragma_table_info(j.value ->> '$.target') p
+        WHERE p.pk > 0) END AS targets,
+    j.value ->> '$.rest' AS rest
+  FROM ums_objects o JOIN main.sqlite_schema s ON s.name = o.own AND s.type = 'table'
+    JOIN json_each(ums_constraints(s.name, s.sql)) j
+  WHERE o.type = 'table';
 CREATE TEMP VIEW IF NOT EXISTS pg_constraint AS
-  SELECT 0 AS oid, '' AS conname, 0 AS conrelid, 0 AS conindid, 0 AS confrelid, '' AS contype,
-    0 AS conparentid, 0 AS condeferrable, 0 AS condeferred WHERE 0;
+  SELECT CAST(k.oid * 1000 + k.place AS INTEGER) AS oid, k.name AS conname, 2200 AS connamespace,
+    k.kind AS contype, 0 AS condeferrable, 0 AS condeferred, 1 AS convalidated,
+    CAST(k.oid AS INTEGER) AS conrelid, CAST(0 AS INTEGER) AS contypid,
+    CAST(coalesce((SELECT x.oid FROM ums_objects x WHERE x.type = 'index' AND x.tbl = k.tbl
+      AND x.name = k.own_index AND k.kind IN ('p', 'u')), 0) AS INTEGER) AS conindid,
+    CAST(0 AS INTEGER) AS conparentid,
+    CAST(coalesce((SELECT r.oid FROM ums_objects r WHERE k.kind = 'f'
+      AND r.name = k.target COLLATE NOCASE), 0) AS INTEGER) AS confrelid,
+    'a' AS confupdtype, CASE WHEN k.rest LIKE '%ON DELETE CASCADE%' THEN 'c' ELSE 'a' END
+      AS confdeltype, 's' AS confmatchtype, 1 AS conislocal, 0 AS coninhcount,
+    1 AS connoinherit,
+    (SELECT '{' || group_concat(a.cid + 1, ',' ORDER BY c.key) || '}' FROM json_each(k.columns) c
+      JOIN pragma_table_info(k.tbl) a ON a.name = c.value COLLATE NOCASE) AS conkey,
+    (SELECT '{' || group_concat(a.cid + 1, ',' ORDER BY c.key) || '}' FROM json_each(k.targets) c
+      JOIN pragma_table_info(k.target) a ON a.name = c.value COLLATE NOCASE
+      WHERE k.kind = 'f') AS confkey,
+    CASE k.kind WHEN 'p' THEN 'PRIMARY KEY (' WHEN 'u' THEN 'UNIQUE (' WHEN 'f' THEN
+      'FOREIGN KEY (' ELSE 'CHECK (' END
+    || CASE k.kind WHEN 'c' THEN k.rest ELSE
+      (SELECT group_concat(c.value, ', ' ORDER BY c.key) FROM json_each(k.columns) c) END || ')'
+    || CASE k.kind WHEN 'f' THEN ' REFERENCES ' || k.target || '(' ||
+      (SELECT group_concat(c.value, ', ' ORDER BY c.key) FROM json_each(k.targets) c) || ')'
+      || k.rest ELSE '' END AS ums_definition
+  FROM ums_constraints_of k;
 
 CREATE TEMP VIEW IF NOT EXISTS pg_tables AS
   SELECT 'public' AS schemaname, relname AS tablename, 'ums' AS tableowner, NULL AS tablespace,
@@ -144,7 +215,9 @@ CREATE TEMP VIEW IF NOT EXISTS pg_indexes AS
     NULL AS tablespace, x.ums_definition AS indexdef
   FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid;
 CREATE TEMP VIEW IF NOT EXISTS pg_views AS
-  SELECT 'public' AS schemaname, name AS viewname, 'ums' AS viewowner, sql AS definition
+  SELECT 'public' AS schemaname, name AS viewname, 'ums' AS viewowner,
+    substr(sql, instr(lower(sql), ' as ') + 4) || ';' AS definition,
+    substr(sql, instr(lower(sql), ' as ') + 4) || ';' AS ums_definition
   FROM main.sqlite_schema WHERE type = 'view';
 
 CREATE TEMP VIEW IF NOT EXISTS information_schema_tables AS

@@ -1,7 +1,7 @@
 //! The functions of divisions: `pg_div(a, b)` for `a / b`, and `pg_mod(a, b)` for `a % b`. SQLite's
 //! operators return NULL for a divisor of zero; these fail, as PostgreSQL's do. `pg_numeric` is
-//! around other arithmetic on numerics, and `float8pl` and its like carry out that on doubles, which
-//! fails if the result is too large.
+//! around other arithmetic on numerics, and `float8pl` and its like carry out that on doubles,
+//! which fails if the result is too large.
 //!
 //! Two whole numbers have a whole quotient. A number that is not whole is a numeric or a double;
 //! the remainder is computed of its shortest decimal digits, so that `7.5 % 0.1` is zero.

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Error, Result};
 
 use super::probe::Probe;
 use super::scalar::{direct, scalar};
-use super::steps::failed;
+use crate::dialect::constraints;
 use crate::error::{CANCELLED, SEVERAL_ROWS, SqlError};
 use crate::host;
 use crate::settings::{Config, Scope};
@@ -23,8 +23,6 @@ use crate::wire::{arrays, datetime, types};
 use ums::lock::Lock;
 
 pub(crate) const VERSION: &str = "PostgreSQL 15.0 (umsql, SQLite ";
-/// The longest array whose elements a comparison with ANY reads, in bytes.
-const ARRAY_MAX: usize = 1 << 20;
 /// The longest sleep a function accepts, in seconds.
 const SLEEP_MAX: f64 = 86_400.0;
 
@@ -37,6 +35,7 @@ pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     super::division::register(connection)?;
     super::times::register(connection)?;
     super::digests::register(connection)?;
+    super::arrays::register(connection)?;
     super::time_operators::register(connection)?;
     super::intervals::register(connection)?;
     catalog(connection)
@@ -118,11 +117,6 @@ fn session(connection: &Connection) -> Result<()> {
     // There are no advisory locks, so there is nothing to unlock. Connection pools call this
     // function.
     scalar(connection, "pg_advisory_unlock_all", 0, |_| Ok(text("")))?;
-    scalar(connection, "ums_element", 1, |context| {
-        let value = context.get_raw(0);
-        Ok(arrays::quoted((value != ValueRef::Null).then(|| types::to_text(value))))
-    })?;
-    scalar(connection, "ums_elements", 1, |context| elements(context.get_raw(0)))?;
     scalar(connection, "ums_several_rows", 0, |_: &Context<'_>| -> Result<Value> {
         Err(Error::UserFunctionError(SEVERAL_ROWS.into()))
     })?;
@@ -134,20 +128,6 @@ fn session(connection: &Connection) -> Result<()> {
             None => Err(Error::UserFunctionError("invalid input syntax for type boolean".into())),
         },
     })
-}
-
-/// Returns the elements of an array as a JSON array.
-fn elements(array: ValueRef<'_>) -> Result<Value> {
-    let text = match array {
-        ValueRef::Null => return Ok(Value::Null),
-        other => types::to_text(other),
-    };
-    if text.len() > ARRAY_MAX {
-        return Err(failed("the array is too long"));
-    }
-    let json = arrays::json(&text).map(Value::Text);
-    let shown = || text.chars().take(40).collect::<String>();
-    json.ok_or_else(|| failed(&format!("malformed array literal: \"{}\"", shown())))
 }
 
 /// Registers the functions that read and change the settings of the session whose statement runs,
@@ -226,7 +206,11 @@ fn catalog(connection: &Connection) -> Result<()> {
         scalar(connection, "pg_get_expr", arguments, |context| context.get::<Value>(0))?;
     }
     scalar(connection, "shobj_description", 2, null)?;
-    scalar(connection, "pg_get_constraintdef", 2, null)?;
+    scalar(connection, "pg_partition_ancestors", 1, |context| context.get::<Value>(0))?;
+    scalar(connection, "ums_constraints", 2, |context| {
+        let [table, text] = [0, 1].map(|index| types::to_text(context.get_raw(index)));
+        Ok(text_of_constraints(&table, &text))
+    })?;
     scalar(connection, "pg_relation_is_publishable", 1, |_| Ok(Value::Integer(0)))?;
     scalar(connection, "pg_table_size", 1, |_| Ok(Value::Integer(0)))?;
     scalar(connection, "pg_size_pretty", 1, |context| {
@@ -238,6 +222,15 @@ fn catalog(connection: &Connection) -> Result<()> {
     scalar(connection, "ums_type_width", 1, |context| {
         Ok(Value::Integer(types::modifier(&types::to_text(context.get_raw(0))).into()))
     })?;
+    scalar(connection, "to_regtype", 1, |context| {
+        let name = types::to_text(context.get_raw(0)).trim().to_ascii_lowercase();
+        Ok(match types::by_name(&name) {
+            // A name that is not known is a text, too.
+            types::TEXT if name != "text" => Value::Null,
+            oid => Value::Integer(oid.into()),
+        })
+    })?;
+    scalar(connection, "pg_get_serial_sequence", 2, null)?;
     scalar(connection, "format_type", 2, |context| {
         let oid = context.get_raw(0).as_i64().unwrap_or(0) as u32;
         let modifier = context.get_raw(1).as_i64().unwrap_or(-1) as i32;
@@ -263,6 +256,33 @@ fn type_text(oid: u32, modifier: i32) -> String {
         }
         (Some(numbers), _) => format!("{name}({numbers})"),
     }
+}
+
+/// Returns the constraints of a table as JSON, for the view `pg_constraint`.
+fn text_of_constraints(table: &str, text: &str) -> Value {
+    let json = |text: &str| arrays::json_string(text);
+    let list = |names: &[String]| {
+        let names: Vec<_> = names.iter().map(|name| json(name)).collect();
+        format!("[{}]", names.join(","))
+    };
+    let all: Vec<String> = constraints(table, text)
+        .iter()
+        .map(|one| {
+            let (target, columns) = one.refers.clone().unwrap_or_default();
+            format!(
+                "{{\"kind\":\"{}\",\"name\":{},\"index\":{},\"columns\":{},\"target\":{},\
+                 \"targets\":{},\"rest\":{}}}",
+                one.kind,
+                json(&one.name),
+                json(&one.index),
+                list(&one.columns),
+                json(&target),
+                list(&columns),
+                json(&one.rest)
+            )
+        })
+        .collect();
+    Value::Text(format!("[{}]", all.join(",")))
 }
 
 fn text(text: &str) -> Value {

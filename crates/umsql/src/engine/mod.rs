@@ -8,6 +8,7 @@
 //! The wire protocol and transaction blocks are not here; they belong to the session.
 
 mod allowed;
+mod arrays;
 mod assign;
 mod casts;
 mod catalog;

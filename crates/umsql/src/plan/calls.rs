@@ -95,6 +95,16 @@ impl Analysis<'_, '_> {
         let numbered = || arguments.places.iter().map(|place| place.start);
         let common: Vec<_> = numbered().zip(arguments.operands.iter().copied()).collect();
         match function {
+            "array_agg" => {
+                let element = arguments.operands.first().and_then(|operand| operand.typed);
+                if element.is_some_and(|typed| !typed.is_open() && typed.array().is_none()) {
+                    self.unsupported(
+                        arguments.places[0].start,
+                        "array_agg of this type is not supported",
+                        "Cast its argument to text.",
+                    );
+                }
+            }
             "coalesce" => return self.common("COALESCE", &common),
             "greatest" | "least" => {
                 return self.common(&function.to_ascii_uppercase(), &common);

@@ -45,6 +45,10 @@ impl Typed {
 
     /// Returns the type that a declaration says, if it is one of PostgreSQL's names.
     pub(super) fn declared(declared: &str) -> Option<Typed> {
+        if declared.trim().eq_ignore_ascii_case("regclass") {
+            // Of a text it is the number of a table, of a number the name.
+            return None;
+        }
         let scale = types::scale(types::modifier(declared));
         Some(match types::by_name(declared) {
             // A name that is not known is a text, too.
@@ -173,6 +177,7 @@ pub(super) fn call(function: &str, arguments: &[Argument<'_, '_>]) -> Option<Typ
             }
         }
         "coalesce" | "ifnull" => choice(arguments.iter().map(|argument| argument.typed))?,
+        "array_agg" => first()?.array()?,
         "sum" => match first()? {
             Typed { oid: types::INT2 | types::INT4, .. } => Typed::new(types::INT8),
             Typed { oid: types::INT8, .. } => Typed::numeric(Some(0)),
@@ -239,6 +244,14 @@ pub(super) fn number(text: &str) -> Option<Typed> {
     })
 }
 
+/// Functions that return a text, whatever their arguments are.
+const OF_TEXTS: &str = "\
+    left right lpad rpad repeat split_part translate initcap reverse chr to_hex \
+    quote_literal quote_ident btrim ltrim rtrim lower upper substr pg_substr pg_text \
+    pg_text_real substring overlay trim replace md5 concat concat_ws hex quote typeof \
+    group_concat string_agg printf format pg_format version strftime pg_get_indexdef \
+    pg_get_viewdef pg_get_constraintdef pg_get_expr format_type time";
+
 /// Returns the type of a call whose arguments do not matter.
 pub(super) fn fixed(function: &str) -> Option<u32> {
     Some(match function {
@@ -250,12 +263,7 @@ pub(super) fn fixed(function: &str) -> Option<u32> {
         | "cbrt" | "sin" | "cos" | "tan" | "asin" | "acos" | "atan" | "atan2" | "sinh" | "cosh"
         | "tanh" | "degrees" | "radians" | "pi" | "random" | "float8pl" | "float8mi"
         | "float8mul" => types::FLOAT8,
-        "left" | "right" | "lpad" | "rpad" | "repeat" | "split_part" | "translate" | "initcap"
-        | "reverse" | "chr" | "to_hex" | "quote_literal" | "quote_ident" | "btrim" | "ltrim"
-        | "rtrim" | "lower" | "upper" | "substr" | "pg_substr" | "pg_text" | "pg_text_real"
-        | "substring" | "overlay" | "trim" | "replace" | "md5" | "concat" | "concat_ws" | "hex"
-        | "quote" | "typeof" | "group_concat" | "string_agg" | "printf" | "format"
-        | "pg_format" | "version" | "strftime" | "time" => types::TEXT,
+        _ if OF_TEXTS.split_ascii_whitespace().any(|name| name == function) => types::TEXT,
         "current_database" | "current_user" | "current_schema" | "session_user" => types::NAME,
         "date" => types::DATE,
         "datetime" => types::TIMESTAMP,
@@ -272,9 +280,14 @@ pub(super) fn fixed(function: &str) -> Option<u32> {
         "bytea" => types::BYTEA,
         "gen_random_uuid" => types::UUID,
         "pg_backend_pid" => types::INT4,
-        "starts_with" | "pg_bool" | "isfinite" | "pg_is_in_recovery" | "pg_table_is_visible" => {
-            types::BOOL
-        }
+        "bool_and"
+        | "bool_or"
+        | "every"
+        | "starts_with"
+        | "pg_bool"
+        | "isfinite"
+        | "pg_is_in_recovery"
+        | "pg_table_is_visible" => types::BOOL,
         "pg_sleep" | "pg_advisory_unlock_all" => types::VOID,
         _ => return of_times(function),
     })

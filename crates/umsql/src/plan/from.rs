@@ -205,7 +205,7 @@ impl Analysis<'_, '_> {
             return self.only_column_in_from(scope, name, typed, (at, end));
         }
         if name != "generate_series" {
-            if all_columns(self.db, name).is_none() {
+            if !name.starts_with("pg_") && all_columns(self.db, name).is_none() {
                 let message = format!("function {name} does not exist");
                 self.refuse(inner.start.saturating_sub(2), "42883", message);
             }

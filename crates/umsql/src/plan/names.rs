@@ -28,6 +28,8 @@ pub(super) fn type_at(tokens: &[Token<'_>]) -> Option<u32> {
     });
     let oid = match first.text.to_ascii_lowercase().as_str() {
         "double" => types::FLOAT8,
+        // The name of a table is sent as a text.
+        "regclass" | "regtype" => types::TEXT,
         "timestamp" if zoned => types::TIMESTAMPTZ,
         name => types::by_name(name),
     };
@@ -36,7 +38,8 @@ pub(super) fn type_at(tokens: &[Token<'_>]) -> Option<u32> {
 
 /// The types of the columns of the catalogue views. They are listed here because a view's columns
 /// have no declared type.
-const CATALOG: [(u32, &str); 9] = [
+const CATALOG: [(u32, &str); 10] = [
+    (types::INT2VECTOR, "indkey indoption"),
     (
         types::BOOL,
         "relhasindex relhasrules relhastriggers relrowsecurity relforcerowsecurity \
@@ -44,23 +47,24 @@ const CATALOG: [(u32, &str); 9] = [
          indisclustered indisvalid indisreplident condeferrable condeferred rolsuper \
          rolinherit rolcreaterole rolcreatedb rolcanlogin rolreplication rolbypassrls \
          datallowconn datistemplate hasindexes typnotnull typisdefined attislocal \
-         indisexclusion indimmediate relisshared usesuper",
+         indisexclusion indimmediate indisready indislive indnullsnotdistinct opcdefault \
+         seqcycle convalidated conislocal connoinherit relisshared usesuper",
     ),
     (
         types::NAME,
-        "relname attname nspname typname datname rolname usename amname spcname collname \
-         conname extname schemaname tablename tableowner tablespace indexname table_catalog \
-         table_schema table_name column_name viewname viewowner",
+        "opcname relname attname nspname typname datname rolname usename amname spcname \
+         collname conname extname schemaname tablename tableowner tablespace indexname \
+         table_catalog table_schema table_name column_name viewname viewowner",
     ),
     (
         types::OID,
         "oid relnamespace relowner relam relfilenode reltoastrelid reltablespace reloftype \
          reltype attrelid atttypid attcollation adrelid indexrelid indrelid typnamespace \
          typelem typrelid typarray typbasetype typcollation typowner nspowner datdba \
-         dattablespace usesysid conrelid conindid confrelid conparentid objoid classoid \
-         collnamespace enumtypid rngtypid rngsubtype roleid member",
+         dattablespace usesysid conrelid conindid confrelid conparentid contypid connamespace \
+         objoid classoid collnamespace enumtypid rngtypid rngsubtype roleid member",
     ),
-    (types::INT2, "attnum attlen relnatts relchecks typlen indnatts adnum"),
+    (types::INT2, "attnum attlen relnatts relchecks typlen indnatts indnkeyatts adnum"),
     (
         types::INT4,
         "atttypmod attndims typtypmod encoding datconnlimit rolconnlimit relpages \
@@ -69,7 +73,8 @@ const CATALOG: [(u32, &str); 9] = [
     (
         types::CHAR,
         "relkind relpersistence relreplident attidentity attgenerated attstorage \
-         attcompression typtype typcategory typdelim amtype datlocprovider contype",
+         attcompression typtype typcategory typdelim amtype datlocprovider contype \
+         confupdtype confdeltype confmatchtype",
     ),
     (types::VARCHAR, "table_type data_type is_nullable column_default"),
     (types::FLOAT4, "reltuples enumsortorder"),

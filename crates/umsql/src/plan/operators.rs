@@ -56,31 +56,7 @@ pub(crate) fn rewrite_operators(sql: &mut Sql, parameters: &[u32], db: &Connecti
         let views = views(&tokens, &tables);
         tables.extend(views.into_iter().map(|view| (view, names.typed_names(view))));
     }
-    let all = || tables.iter().flat_map(|(_, columns)| columns).filter_map(|(_, oid)| *oid);
-    let has_times = all().chain(parameters.iter().copied()).any(is_temporal);
-    let has_numerics = || {
-        let is_numeric = |token: &Token<'_>| {
-            (token.kind == TokenKind::Number && token.text.contains('.')) || token.is("numeric")
-        };
-        let computes = |token: &Token<'_>| {
-            ["+", "-", "*", "/"].iter().any(|sign| token.sign(sign)) || token.is("pg_div")
-        };
-        tokens.iter().any(computes)
-            && (all().any(|oid| oid == types::NUMERIC) || tokens.iter().any(is_numeric))
-    };
-    let has_doubles = || {
-        const CALLS: [&str; 5] = ["round", "int2", "int4", "int8", "pg_text"];
-        let computes = |token: &Token<'_>| {
-            ["+", "-", "*"].iter().any(|sign| token.sign(sign))
-                || CALLS.iter().any(|call| token.is(call))
-        };
-        let is_double = |oid| matches!(oid, types::FLOAT4 | types::FLOAT8);
-        tokens.iter().any(computes)
-            && (all().any(is_double)
-                || tokens.iter().any(|token| fixed(token.text).is_some_and(is_double)))
-    };
-    let has_calls = || tokens.iter().any(|token| call_of_time(token.text).is_some());
-    if !has_times && !has_calls() && !has_numerics() && !has_doubles() {
+    if !has_operators(&tokens, &tables, parameters) {
         return Ok(());
     }
     let columns = meanings(&tokens, &tables);
@@ -107,10 +83,40 @@ pub(crate) fn rewrite_operators(sql: &mut Sql, parameters: &[u32], db: &Connecti
     Ok(())
 }
 
+/// Returns whether an operator or a function of the statement may have to be another one, because
+/// of the columns of its tables.
+fn has_operators(tokens: &[Token<'_>], tables: &[(&str, TypedNames)], parameters: &[u32]) -> bool {
+    let all = || tables.iter().flat_map(|(_, columns)| columns).filter_map(|(_, oid)| *oid);
+    let has_times = all().chain(parameters.iter().copied()).any(is_temporal);
+    let has_numerics = || {
+        let is_numeric = |token: &Token<'_>| {
+            (token.kind == TokenKind::Number && token.text.contains('.')) || token.is("numeric")
+        };
+        let computes = |token: &Token<'_>| {
+            ["+", "-", "*", "/"].iter().any(|sign| token.sign(sign)) || token.is("pg_div")
+        };
+        tokens.iter().any(computes)
+            && (all().any(|oid| oid == types::NUMERIC) || tokens.iter().any(is_numeric))
+    };
+    let has_doubles = || {
+        const CALLS: [&str; 5] = ["round", "int2", "int4", "int8", "pg_text"];
+        let computes = |token: &Token<'_>| {
+            ["+", "-", "*"].iter().any(|sign| token.sign(sign))
+                || CALLS.iter().any(|call| token.is(call))
+        };
+        let is_double = |oid| matches!(oid, types::FLOAT4 | types::FLOAT8);
+        tokens.iter().any(computes)
+            && (all().any(is_double)
+                || tokens.iter().any(|token| fixed(token.text).is_some_and(is_double)))
+    };
+    let has_calls = || tokens.iter().any(|token| call_of_time(token.text).is_some());
+    has_times || has_calls() || has_numerics() || has_doubles()
+}
+
 /// Returns whether the statement is one whose operators are rewritten.
 pub(super) fn is_rewritten(tokens: &[Token<'_>]) -> bool {
-    const VERBS: [&str; 9] =
-        ["select", "insert", "update", "delete", "with", "values", "replace", "explain", "("];
+    const VERBS: [&str; 8] =
+        ["select", "insert", "update", "delete", "with", "values", "replace", "("];
     let is_view = || tokens.iter().take(4).any(|token| token.is("view"));
     tokens.first().is_some_and(|token| match token.is("create") {
         true => is_view() || is_table_of_query(tokens),

@@ -15,7 +15,9 @@ use super::operators::{is_rewritten, rewrite_operators};
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
 use crate::dialect::tokens::{Token, statements, tokens};
-use crate::dialect::{Edits, Statement, delete_using, statement, unqualified};
+use crate::dialect::{
+    Edits, Explain, Statement, delete_using, explain, statement, unnested, unqualified,
+};
 use crate::error::{Result, SqlError};
 use crate::wire::types::{self, Column};
 
@@ -100,7 +102,7 @@ fn has_star(tokens: &[Token<'_>]) -> bool {
 pub(crate) fn has_types(tokens: &[Token<'_>]) -> bool {
     is_analysed(tokens)
         || is_rewritten(tokens)
-        || ["table", "drop", "truncate"].iter().any(|word| tokens[0].is(word))
+        || ["table", "drop", "truncate", "explain"].iter().any(|word| tokens[0].is(word))
 }
 
 /// Recognises a statement of the query `text` that is executed at once.
@@ -123,13 +125,25 @@ fn typed(
     declared: &[u32],
     db: &Connection,
 ) -> Result<(Statement, Box<[u32]>)> {
+    if let Some((start, analyzes)) = explain::read(tokens)? {
+        let inner = &mut tokens[start..];
+        let Some(first) = inner.first() else {
+            return Err(SqlError::syntax("syntax error at end of input"));
+        };
+        explain::check(first)?;
+        let (statement, parameters) = typed(inner, text, declared, db)?;
+        let Statement::Sql(sql) = statement else {
+            return Err(SqlError::unsupported("EXPLAIN of this statement is not supported"));
+        };
+        return Ok((Statement::Explain(Box::new(Explain { analyzes, sql })), parameters));
+    }
     let literals = match has_literals(tokens) {
         true => read_literals(tokens, db)?,
         false => Edits::default(),
     };
     let parameters = parameter_types(tokens, declared, &Names::new(db, tokens))?;
     let edits = assignments(tokens, (declared, &parameters), db)?.and(literals);
-    let edits = edits.and(unqualified(tokens)?).and(delete_using(tokens));
+    let edits = edits.and(unqualified(tokens)?).and(delete_using(tokens)).and(unnested(tokens));
     let results = analyse(tokens, &parameters, db)?;
     let mut statement = statement::recognise(tokens, text, &edits)?;
     if let Statement::Sql(sql) = &mut statement {

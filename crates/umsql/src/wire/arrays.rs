@@ -3,9 +3,13 @@
 //!
 //! SQLite has no arrays. What makes one (`ARRAY(SELECT ..)`) returns its text form.
 
-/// The numbers of the types of which there are arrays, each with the type of the array: `name`,
-/// `int2`, `int4`, `text`, `varchar`, `int8`, `float8` and `oid`.
-const TYPES: [(u32, u32); 8] = [
+/// The type of the arrays of truth values.
+pub(super) const BOOLS: u32 = 1000;
+
+/// The numbers of the types of which there are arrays, each with the type of the array: `bool`,
+/// `name`, `int2`, `int4`, `text`, `varchar`, `int8`, `float8` and `oid`.
+const TYPES: [(u32, u32); 9] = [
+    (16, BOOLS),
     (19, 1003),
     (21, 1005),
     (23, 1007),
@@ -59,7 +63,12 @@ pub(super) fn decode(bytes: &[u8], element: impl Fn(&[u8]) -> Option<String>) ->
 /// Returns the elements of the text form of an array as a JSON array: numbers as numbers, all
 /// others as texts.
 pub(crate) fn json(text: &str) -> Option<String> {
-    let items = elements(text.trim())?.into_iter().map(|element| match element {
+    let text = text.trim();
+    // An `int2vector` of the catalogue: `1 2`.
+    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b' ') {
+        return Some(format!("[{}]", text.replace(' ', ",")));
+    }
+    let items = elements(text)?.into_iter().map(|element| match element {
         None => "null".to_owned(),
         Some(text) if is_number(&text) => text,
         Some(text) => json_string(&text),
@@ -76,7 +85,7 @@ fn is_number(text: &str) -> bool {
     is_digits(whole) && is_digits(fraction) && is_plain
 }
 
-fn json_string(text: &str) -> String {
+pub(crate) fn json_string(text: &str) -> String {
     let mut out = String::from("\"");
     for char in text.chars() {
         match char {
@@ -119,6 +128,22 @@ pub(super) fn elements(text: &str) -> Option<Vec<Option<String>>> {
         found.push((is_quoted || element != "NULL").then_some(element));
     }
     Some(found)
+}
+
+/// Writes the binary form of an `int2vector`, whose text form is `1 2`: an array that is counted
+/// from 0.
+pub(super) fn encode_vector(out: &mut Vec<u8>, text: &str) -> Option<()> {
+    let numbers: Option<Vec<i16>> =
+        text.split_ascii_whitespace().map(|number| number.parse().ok()).collect();
+    let numbers = numbers?;
+    for field in [1, 0, 21, numbers.len() as i32, 0] {
+        out.extend(field.to_be_bytes());
+    }
+    for number in numbers {
+        out.extend(2_i32.to_be_bytes());
+        out.extend(number.to_be_bytes());
+    }
+    Some(())
 }
 
 /// Returns what is before the elements in the binary form of an array.

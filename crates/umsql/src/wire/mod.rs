@@ -14,5 +14,6 @@ pub(crate) mod interval;
 pub(crate) mod message;
 pub(crate) mod numeric;
 pub(crate) mod out;
+pub(crate) mod scales;
 pub(crate) mod time_input;
 pub(crate) mod types;

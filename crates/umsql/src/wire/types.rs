@@ -10,7 +10,7 @@ use rusqlite::types::{Value, ValueRef};
 
 use super::canonical::{self, canonical, is_temporal};
 use super::hex::{bytea, hex, uuid, uuid_text};
-use super::{arrays, datetime, floats, message::utf8, numeric};
+use super::{arrays, datetime, floats, message::utf8, numeric, scales};
 use crate::error::{MORE_DIGITS, Result, SqlError};
 
 pub(crate) use super::canonical::{DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ};
@@ -20,6 +20,8 @@ pub(crate) const BYTEA: u32 = 17;
 pub(crate) const CHAR: u32 = 18;
 pub(crate) const NAME: u32 = 19;
 pub(crate) const INT8: u32 = 20;
+/// The numbers of columns in the catalogue.
+pub(crate) const INT2VECTOR: u32 = 22;
 pub(crate) const INT2: u32 = 21;
 pub(crate) const INT4: u32 = 23;
 pub(crate) const TEXT: u32 = 25;
@@ -93,27 +95,6 @@ pub(crate) fn digits(modifier: i32) -> Option<(u16, u16)> {
 /// Returns the number of digits behind the point in a numeric's modifier.
 pub(crate) fn scale(modifier: i32) -> Option<u16> {
     (modifier >= MODIFIER).then_some((modifier - MODIFIER) as u16)
-}
-
-/// Returns a number with this many digits behind its point.
-pub(crate) fn with_scale(value: ValueRef<'_>, scale: usize) -> Option<String> {
-    match value {
-        ValueRef::Integer(int) if scale == 0 => Some(int.to_string()),
-        ValueRef::Integer(int) => Some(format!("{int}.{:0<scale$}", "")),
-        ValueRef::Real(real) if real.is_finite() => {
-            // What is beyond the digits that are sure is filled with zeros.
-            let whole = real.abs().log10().floor().max(0.0) as usize + 1;
-            let sure = scale.min(floats::DIGITS.saturating_sub(whole));
-            let real = floats::rounded(real, sure as i64);
-            let point = if sure == 0 && scale > 0 { "." } else { "" };
-            let zeros = scale - sure;
-            let text = format!("{real:.sure$}{point}{:0<zeros$}", "");
-            let is_zero = !text.contains(|digit: char| matches!(digit, '1'..='9'));
-            // A numeric has no negative zero.
-            Some(if is_zero { text.trim_start_matches('-').to_owned() } else { text })
-        }
-        _ => None,
-    }
 }
 
 /// Returns the type that a name in a declaration or a cast stands for. For a name that only SQLite
@@ -229,7 +210,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) ->
     }
     let at = out.len();
     out.extend([0; 4]);
-    let scaled = column.scale.and_then(|scale| with_scale(value, scale.into()));
+    let scaled = column.scale.and_then(|scale| scales::with_scale(value, scale.into()));
     let value = scaled.as_ref().map_or(value, |text| ValueRef::Text(text.as_bytes()));
     if column.format == 0 {
         encode_text(out, value, column)?;
@@ -248,6 +229,16 @@ fn encode_text(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Resul
         INT2 | INT4 | INT8 | OID => {
             let int = integer(value, oid)?;
             out.extend(int.to_string().bytes());
+        }
+        arrays::BOOLS => {
+            // The elements are SQLite's numbers.
+            let text = to_text(value);
+            let elements = arrays::elements(&text).unwrap_or_default().into_iter();
+            let shown = elements.map(|element| match element.as_deref() {
+                None => "NULL".to_owned(),
+                Some(text) => if truth(text) == Some(true) { "t" } else { "f" }.to_owned(),
+            });
+            out.extend(format!("{{{}}}", shown.collect::<Vec<_>>().join(",")).bytes());
         }
         TIMESTAMPTZ => {
             plain(out, value);
@@ -307,6 +298,10 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Res
         }
         VOID => (),
         BPCHAR => padded(out, value, column.modifier),
+        INT2VECTOR => {
+            let text = to_text(value);
+            arrays::encode_vector(out, &text).ok_or_else(|| misfit(value, oid))?;
+        }
         _ if arrays::element_of(oid).is_some() => write_array(out, value, oid)?,
         _ => plain(out, value),
     }
@@ -498,22 +493,6 @@ mod tests {
         let mut out = Vec::new();
         encode(&mut out, ValueRef::from(&value), &column).unwrap();
         decode(Some(&out[4..]), oid, format).unwrap()
-    }
-
-    #[test]
-    fn a_numeric_shows_as_many_digits_as_its_scale_says() {
-        let shown = |value, scale| with_scale(value, scale);
-        let real = |value: f64, scale| shown(ValueRef::Real(value), scale).unwrap();
-        assert_eq!(shown(ValueRef::Integer(-7), 2).unwrap(), "-7.00");
-        assert_eq!(shown(ValueRef::Integer(7), 0).unwrap(), "7");
-        assert_eq!([real(1.5, 2), real(9.875, 1), real(0.1 + 0.2, 1)], ["1.50", "9.9", "0.3"]);
-        assert_eq!(
-            [real(-0.001, 2), real(0.0, 2), real(1e20, 1)],
-            ["0.00", "0.00", "100000000000000000000.0"]
-        );
-        assert_eq!(real(5.4, 16), "5.4000000000000000");
-        assert_eq!(shown(ValueRef::Real(f64::INFINITY), 2), None);
-        assert_eq!(shown(ValueRef::Text(b"NaN"), 2), None);
     }
 
     #[test]
