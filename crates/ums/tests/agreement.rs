@@ -223,14 +223,16 @@ fn a_running_request_shows_what_it_waited_for_b20() {
             ums::sleep(ms(5)).unwrap();
             g.pass();
         });
-        eventually("it waits at the gate", || gate.waiters() == 1);
-        let rows = node.snapshot().requests;
-        let row = rows.iter().find(|r| r.id == request.request_id()).expect("it runs");
+        let mine = || {
+            let rows = node.snapshot().requests;
+            rows.into_iter().find(|r| r.id == request.request_id()).expect("it runs")
+        };
+        eventually("it waits at the gate", || mine().reason == Some(WaitReason::LCK_M_X));
+        let row = mine();
         let sleeps = row.waits.iter().find(|w| w.reason == WaitReason::SLEEP).expect("it slept");
         assert_eq!(sleeps.count, 2);
         assert!(sleeps.total_ns >= 9_000_000 && sleeps.max_ns <= sleeps.total_ns, "{sleeps:?}");
         assert!(row.elapsed_ns >= sleeps.total_ns, "{row:?}");
-        assert_eq!(row.reason, Some(WaitReason::LCK_M_X));
         let table = node.view(View::RequestWaits);
         let key = Cell::from(request.request_id());
         assert_eq!(cell(&table, &key, "completed_waits"), 2);

@@ -122,12 +122,17 @@ fn a_worker_whose_wait_has_ended_runs_beside_endless_joins_b9() {
                     let [wakes, runs] =
                         std::array::from_fn(|_| Arc::new(ums::sync::Event::manual(false)));
                     let (w, r) = (wakes.clone(), runs.clone());
+                    let begun = Arc::new(AtomicBool::new(false));
+                    let b = begun.clone();
                     let woken = ums::spawn(move || {
+                        b.store(true, SeqCst);
                         w.wait().unwrap();
                         r.set();
                     });
-                    // It waits after this.
-                    ums::sleep(ms(1)).unwrap();
+                    // On the only scheduler, it waits when this worker runs again.
+                    while !begun.load(SeqCst) {
+                        ums::sleep(ms(1)).unwrap();
+                    }
                     let mut joined = 0;
                     while !runs.is_set() {
                         let w = wakes.clone();

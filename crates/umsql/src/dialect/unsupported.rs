@@ -23,7 +23,7 @@ const FORMS: [(&[&str], &str); 23] = [
     (&["overriding"], "OVERRIDING"),
     (&["nextval", "("], "a sequence"),
     (&["overlaps"], "OVERLAPS"),
-    (&["as", "identity"], "an identity column"),
+    (&["always", "as", "identity"], "an identity column GENERATED ALWAYS"),
     (&["range", "between", "'"], "RANGE with an offset that is no number"),
     (&["time", "with", "time", "zone", "'"], "a time with a time zone"),
     (&[")", "."], "a field of a row"),

@@ -134,7 +134,8 @@ CREATE TEMP VIEW IF NOT EXISTS pg_type AS
     (2278, 'void', 4, 'P', 0), (2950, 'uuid', 16, 'U', 0), (3802, 'jsonb', -1, 'U', 0),
     (1000, '_bool', -1, 'A', 16), (1003, '_name', -1, 'A', 19), (1005, '_int2', -1, 'A', 21),
     (1007, '_int4', -1, 'A', 23), (1009, '_text', -1, 'A', 25), (1015, '_varchar', -1, 'A', 1043),
-    (1016, '_int8', -1, 'A', 20), (1022, '_float8', -1, 'A', 701), (1028, '_oid', -1, 'A', 26));
+    (1016, '_int8', -1, 'A', 20), (1022, '_float8', -1, 'A', 701), (1028, '_oid', -1, 'A', 26),
+    (22, 'int2vector', -1, 'A', 21));
 
 CREATE TEMP VIEW IF NOT EXISTS pg_database AS
   SELECT 5 AS oid, 'ums' AS datname, 10 AS datdba, 6 AS encoding, 'C' AS datcollate,
