@@ -311,6 +311,9 @@ impl Analysis<'_, '_> {
         if (kind(operand), kind(cast)) == (Some(Category::Truth), Some(Category::Text)) {
             self.found.marks.push((at, TokenKind::TruthCast));
         }
+        if !cast.typed.is_some_and(|to| matches!(to.oid, types::TEXT | types::VARCHAR)) {
+            self.keep(operand, cast.typed);
+        }
         let digits = operand.literal.and_then(|at| number(self.tokens[at].value().trim()));
         let from = digits.or(operand.typed);
         TypedOperand::of(cast.typed.map(|to| from.map_or(to, |from| from.cast(to))))
@@ -365,18 +368,12 @@ impl Analysis<'_, '_> {
         *at += 1;
         match token.kind {
             TokenKind::Number => {
-                if !self.is_kept(place, end) {
-                    self.unsupported(
-                        place,
-                        "a number of more than 15 digits is not supported",
-                        "Cast it to double precision, or give it as a text.",
-                    );
-                }
-                Some(TypedOperand::of(number(token.text)))
+                let is_least = token.text == MOST && place > 0 && self.tokens[place - 1].sign("-");
+                let is_long = !is_least && !floats::keeps(token.text);
+                let long = is_long.then_some(place);
+                Some(TypedOperand { long, ..TypedOperand::of(number(token.text)) })
             }
-            TokenKind::Text => {
-                Some(TypedOperand { typed: Some(Typed::OPEN), literal: Some(place) })
-            }
+            TokenKind::Text => Some(TypedOperand::text(place)),
             TokenKind::Escaped | TokenKind::Dollar => Some(TypedOperand::of(Some(Typed::OPEN))),
             TokenKind::Truth => Some(TypedOperand::new(types::BOOL)),
             TokenKind::Digits | TokenKind::Only | TokenKind::TruthCast => None,
@@ -390,7 +387,8 @@ impl Analysis<'_, '_> {
                         && *at == place + 2
                         && self.tokens[place + 1].text == "2147483648";
                     let operand = if least { TypedOperand::new(types::INT4) } else { operand };
-                    Some(self.negation(place, token.text, operand))
+                    let negated = self.negation(place, token.text, operand);
+                    Some(TypedOperand { long: operand.long, ..negated })
                 }
                 "(" => {
                     let close = self.closing(place, end)?;
@@ -400,18 +398,6 @@ impl Analysis<'_, '_> {
                 _ => None,
             },
         }
-    }
-
-    /// Returns whether the server keeps all digits of the number at `place`, or need not, because
-    /// it becomes a double.
-    fn is_kept(&self, place: usize, end: usize) -> bool {
-        const DOUBLES: [&str; 5] = ["float8", "double", "float", "float4", "real"];
-        let text = self.tokens[place].text;
-        let is_least = || place > 0 && self.tokens[place - 1].sign("-") && text == MOST;
-        let becomes = |word: &str| self.is(place + 2, end, word);
-        floats::keeps(text)
-            || is_least()
-            || self.is(place + 1, end, "::") && DOUBLES.iter().any(|word| becomes(word))
     }
 
     /// Reads what is in parentheses: a query, an expression, or a row of several.
@@ -471,7 +457,7 @@ impl Analysis<'_, '_> {
             }
             "array" | "row" | "current_time" => self.special(scope, at, end),
             name if self.token(*at, end).is_some_and(|next| next.kind == TokenKind::Text) => {
-                let literal = TypedOperand { typed: Some(Typed::OPEN), literal: Some(*at) };
+                let literal = TypedOperand::text(*at);
                 *at += 1;
                 let cast = Typed::declared(name)?;
                 const UNITS: [&str; 6] = ["year", "month", "day", "hour", "minute", "second"];

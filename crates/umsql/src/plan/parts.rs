@@ -27,6 +27,8 @@ pub(super) struct TypedOperand {
     pub(super) typed: Option<Typed>,
     /// The token of the literal in quotes that it is.
     pub(super) literal: Option<usize>,
+    /// The token of the number that it is, if that has more digits than SQLite keeps.
+    pub(super) long: Option<usize>,
 }
 
 impl TypedOperand {
@@ -34,8 +36,13 @@ impl TypedOperand {
         TypedOperand::of(Some(Typed::new(oid)))
     }
 
+    /// Returns a literal in quotes, which has the type that its neighbours ask for.
+    pub(super) fn text(literal: usize) -> TypedOperand {
+        TypedOperand { typed: Some(Typed::OPEN), literal: Some(literal), long: None }
+    }
+
     pub(super) fn of(typed: Option<Typed>) -> TypedOperand {
-        TypedOperand { typed, literal: None }
+        TypedOperand { typed, literal: None, long: None }
     }
 }
 

@@ -477,7 +477,9 @@ impl Analysis<'_, '_> {
         let last = &self.tokens[tokens.end.saturating_sub(1)];
         let own = (is_column && last.is_name()).then(|| last.name().to_ascii_lowercase());
         let name = alias.clone().or(own).unwrap_or_default();
-        let typed = operand.unwrap_or_default().typed;
+        let operand = operand.unwrap_or_default();
+        self.keep(operand, None);
+        let typed = operand.typed;
         (Item { tokens, alias, is_star: false }, Outcome { name, typed })
     }
 

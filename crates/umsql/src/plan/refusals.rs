@@ -8,7 +8,7 @@
 //! Only what is certain is refused: both types must be known.
 
 use super::analysis::Analysis;
-use super::expression::{Category, Typed, choice};
+use super::expression::{Category, Typed, choice, fixed};
 use super::operator_rules::{self, Arithmetic, Beside, beside};
 use super::parts::TypedOperand;
 use crate::dialect::tokens::TokenKind;
@@ -73,6 +73,19 @@ impl Analysis<'_, '_> {
         }
     }
 
+    /// Refuses a number with more digits than SQLite keeps, unless it becomes a double, beside which
+    /// it is rounded as in PostgreSQL.
+    pub(super) fn keep(&mut self, operand: TypedOperand, beside: Option<Typed>) {
+        let is_double = |typed: Typed| matches!(typed.oid, types::FLOAT4 | types::FLOAT8);
+        if let Some(place) = operand.long.filter(|_| !beside.is_some_and(is_double)) {
+            self.unsupported(
+                place,
+                "a number of more than 15 digits is not supported",
+                "Cast it to double precision.",
+            );
+        }
+    }
+
     fn no_operator(&mut self, at: usize, one: Typed, sign: &str, other: Typed) {
         let message = format!("operator does not exist: {} {sign} {}", name(one), name(other));
         self.refuse(at, "42883", message);
@@ -86,6 +99,8 @@ impl Analysis<'_, '_> {
         one: TypedOperand,
         other: TypedOperand,
     ) {
+        self.keep(one, other.typed);
+        self.keep(other, one.typed);
         let (Some(left), Some(right)) = (one.typed, other.typed) else { return };
         let (Some(kind), Some(second)) = (left.category(), right.category()) else { return };
         match (kind, second) {
@@ -121,6 +136,8 @@ impl Analysis<'_, '_> {
         one: TypedOperand,
         other: TypedOperand,
     ) -> Option<Typed> {
+        self.keep(one, other.typed);
+        self.keep(other, one.typed);
         let (left, right) = (one.typed?, other.typed?);
         if is_temporal(left.oid) || is_temporal(right.oid) {
             return of_times(left.oid, sign, right.oid);
@@ -221,12 +238,19 @@ impl Analysis<'_, '_> {
             }
         }
         let found = choice(items.iter().map(|(_, item)| item.typed))?;
-        items.iter().for_each(|(_, item)| self.coerce(*item, found));
+        for (_, item) in items {
+            self.keep(*item, Some(found));
+            self.coerce(*item, found);
+        }
         Some(found)
     }
 
     /// Checks the arguments of a call. `at` is the name of the function.
     pub(super) fn call(&mut self, at: usize, function: &str, arguments: &[TypedOperand]) {
+        let takes_doubles = fixed(function).map(Typed::new);
+        if !["coalesce", "greatest", "least", "nullif"].contains(&function) {
+            arguments.iter().for_each(|argument| self.keep(*argument, takes_doubles));
+        }
         let kind = arguments.first().and_then(|first| first.typed?.category());
         let is_refused = match function {
             "min" | "max" => kind == Some(Category::Truth) && arguments.len() == 1,

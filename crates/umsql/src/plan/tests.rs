@@ -43,6 +43,8 @@ fn check(cases: &[(&str, &str)]) {
     }
 }
 
+const LONG: &str = "a number of more than 15 digits is not supported";
+
 fn refused(cases: &[(&str, &str, &str)]) {
     for (source, code, message) in cases {
         let error = analysed(source).expect_err(source);
@@ -408,6 +410,9 @@ fn distinct_orders_by_results_and_limits_are_not_negative() {
             "0A000",
             "|| of a truth value is not supported",
         ),
+        ("select 3.14159265358979323846", "0A000", LONG),
+        ("select p from t where p = -12345678901234567890.5", "0A000", LONG),
+        ("select coalesce(p, 12345678901234567890) from t", "0A000", LONG),
         ("select array(select flag from t)", "0A000", "an array of truth values is not supported"),
         ("select concat('a', 1 = 1)", "0A000", "concat of a truth value is not supported"),
         (
@@ -422,6 +427,10 @@ fn distinct_orders_by_results_and_limits_are_not_negative() {
         "select distinct * from t order by n",
         "select distinct upper(s) from t order by upper(s) nulls first",
         "select \"n\", \"odd\", \"ODD\" from t, u",
+        "select coalesce(f, 3.14159265358979323846), f * -3.14159265358979323846 from t",
+        "select sqrt(3.14159265358979323846), 3.14159265358979323846::float8 from t where f < \
+         3.14159265358979323846",
+        "select -9223372036854775808, 12345678901234567890::text",
     ]);
 }
 
