@@ -73,8 +73,8 @@ impl Analysis<'_, '_> {
         }
     }
 
-    /// Refuses a number with more digits than SQLite keeps, unless it becomes a double, beside which
-    /// it is rounded as in PostgreSQL.
+    /// Refuses a number with more digits than SQLite keeps. Beside a double it becomes one, as in
+    /// PostgreSQL.
     pub(super) fn keep(&mut self, operand: TypedOperand, beside: Option<Typed>) {
         let is_double = |typed: Typed| matches!(typed.oid, types::FLOAT4 | types::FLOAT8);
         if let Some(place) = operand.long.filter(|_| !beside.is_some_and(is_double)) {
