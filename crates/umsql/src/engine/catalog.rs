@@ -5,6 +5,11 @@
 //! of them. An object's number (oid) is its row number in `sqlite_schema` plus 16384, above the
 //! numbers that PostgreSQL reserves. The casts give the columns a type. psql compares numbers with
 //! texts, and SQLite compares these in PostgreSQL's way only if the column has a type.
+//!
+//! PostgreSQL has no views whose names begin with `pg_ums_`; the others are made of them. SQLite
+//! has no index for a primary key that is the number of the row: here it has one, whose oid is the
+//! row number of its table in `sqlite_schema` plus 2^30. The constraints are read from the text of
+//! CREATE TABLE (`dialect::constraints`).
 
 /// Creates all views.
 pub(super) const VIEWS: &str = r#"
@@ -13,7 +18,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_namespace AS
   UNION ALL SELECT CAST(11 AS INTEGER), 'pg_catalog', 10, NULL
   UNION ALL SELECT CAST(13000 AS INTEGER), 'information_schema', 10, NULL;
 
-CREATE TEMP VIEW IF NOT EXISTS ums_objects AS
+CREATE TEMP VIEW IF NOT EXISTS pg_ums_objects AS
   SELECT s.rowid + 16384 AS oid, s.type AS type, s.tbl_name AS tbl, s.name AS own,
     CASE WHEN s.type = 'index' AND s.name LIKE 'sqlite~_%' ESCAPE '~' THEN
       (SELECT s.tbl_name || CASE l.origin WHEN 'pk' THEN '_pkey' ELSE
@@ -49,18 +54,18 @@ CREATE TEMP VIEW IF NOT EXISTS pg_class AS
     0 AS relrowsecurity, 0 AS relforcerowsecurity, 0 AS relispartition, 0 AS reloftype,
     'p' AS relpersistence, 'd' AS relreplident, NULL AS reloptions, NULL AS relacl, 0 AS relhasoids,
     NULL AS relpartbound, 0 AS reltype, 0 AS relnatts, 0 AS relisshared
-  FROM ums_objects s;
+  FROM pg_ums_objects s;
 
-CREATE TEMP VIEW IF NOT EXISTS ums_index_columns AS
+CREATE TEMP VIEW IF NOT EXISTS pg_ums_index_columns AS
   SELECT o.oid AS indexrelid, coalesce(i.name, 'expression') AS name, i.seqno + 1 AS place,
     coalesce((SELECT t.type FROM pragma_table_info(o.tbl) t WHERE t.name = i.name), '') AS type
-  FROM ums_objects o JOIN pragma_index_info(o.own) i WHERE o.type = 'index'
+  FROM pg_ums_objects o JOIN pragma_index_info(o.own) i WHERE o.type = 'index'
   UNION ALL
   SELECT o.oid, t.name, t.pk, t.type
-  FROM ums_objects o JOIN pragma_table_info(o.tbl) t
+  FROM pg_ums_objects o JOIN pragma_table_info(o.tbl) t
   WHERE o.type = 'index' AND o.own IS NULL AND t.pk > 0;
 
-CREATE TEMP VIEW IF NOT EXISTS ums_serial AS
+CREATE TEMP VIEW IF NOT EXISTS pg_ums_serial AS
   SELECT s.name AS tbl, t.name AS name, t.cid AS cid
   FROM main.sqlite_schema s JOIN pragma_table_info(s.name) t
   WHERE s.type = 'table' AND t.pk = 1 AND upper(s.sql) LIKE '%AUTOINCREMENT%';
@@ -68,7 +73,7 @@ CREATE TEMP VIEW IF NOT EXISTS ums_serial AS
 CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
   SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname, ums_type_oid(p.type) AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
-    p.dflt_value IS NOT NULL OR EXISTS (SELECT 1 FROM ums_serial n WHERE n.tbl = c.relname
+    p.dflt_value IS NOT NULL OR EXISTS (SELECT 1 FROM pg_ums_serial n WHERE n.tbl = c.relname
       AND n.name = p.name) AS atthasdef, 0 AS attisdropped, 0 AS attcollation, '' AS attidentity,
     '' AS attgenerated, 'p' AS attstorage, NULL AS attstattarget, '' AS attcompression,
     0 AS attndims, -1 AS attlen, NULL AS attacl, NULL AS attfdwoptions, NULL AS attoptions,
@@ -77,7 +82,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
   UNION ALL
   SELECT CAST(c.oid AS INTEGER), p.name, ums_type_oid(p.type), ums_type_width(p.type), p.place,
     0, 0, 0, 0, '', '', 'p', NULL, '', 0, -1, NULL, NULL, NULL, 0
-  FROM pg_class c JOIN ums_index_columns p ON p.indexrelid = c.oid WHERE c.relkind = 'i';
+  FROM pg_class c JOIN pg_ums_index_columns p ON p.indexrelid = c.oid WHERE c.relkind = 'i';
 
 CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
   SELECT c.oid * 1000 + p.cid AS oid, CAST(c.oid AS INTEGER) AS adrelid,
@@ -89,7 +94,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
   UNION ALL
   SELECT c.oid * 1000 + p.cid, CAST(c.oid AS INTEGER), CAST(p.cid + 1 AS INTEGER),
     'nextval(''' || c.relname || '_' || p.name || '_seq''::regclass)'
-  FROM pg_class c JOIN ums_serial p ON p.tbl = c.relname WHERE c.relkind = 'r';
+  FROM pg_class c JOIN pg_ums_serial p ON p.tbl = c.relname WHERE c.relkind = 'r';
 
 CREATE TEMP VIEW IF NOT EXISTS pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,
@@ -98,19 +103,19 @@ CREATE TEMP VIEW IF NOT EXISTS pg_index AS
     0 AS indisclustered,
     1 AS indisvalid, 1 AS indisready, 1 AS indislive, 0 AS indisreplident, 0 AS indisexclusion,
     1 AS indimmediate, 0 AS indnullsnotdistinct, NULL AS indexprs, NULL AS indpred,
-    (SELECT group_concat(coalesce(a.cid + 1, 0), ' ' ORDER BY x.place) FROM ums_index_columns x
+    (SELECT group_concat(coalesce(a.cid + 1, 0), ' ' ORDER BY x.place) FROM pg_ums_index_columns x
       LEFT JOIN pragma_table_info(i.ums_table) a ON a.name = x.name
       WHERE x.indexrelid = i.oid) AS indkey,
-    (SELECT group_concat('1978', ' ') FROM ums_index_columns x WHERE x.indexrelid = i.oid)
+    (SELECT group_concat('1978', ' ') FROM pg_ums_index_columns x WHERE x.indexrelid = i.oid)
       AS indclass,
-    (SELECT group_concat('0', ' ') FROM ums_index_columns x WHERE x.indexrelid = i.oid)
+    (SELECT group_concat('0', ' ') FROM pg_ums_index_columns x WHERE x.indexrelid = i.oid)
       AS indoption,
-    (SELECT count(*) FROM ums_index_columns x WHERE x.indexrelid = i.oid) AS indnkeyatts,
-    (SELECT count(*) FROM ums_index_columns x WHERE x.indexrelid = i.oid) AS indnatts,
+    (SELECT count(*) FROM pg_ums_index_columns x WHERE x.indexrelid = i.oid) AS indnkeyatts,
+    (SELECT count(*) FROM pg_ums_index_columns x WHERE x.indexrelid = i.oid) AS indnatts,
     'CREATE ' || CASE WHEN coalesce(l."unique", 1) THEN 'UNIQUE ' ELSE '' END || 'INDEX '
       || i.relname || ' ON public.' || t.relname || ' USING btree ('
       || (SELECT group_concat(x.name, ', ' ORDER BY x.place)
-        FROM ums_index_columns x WHERE x.indexrelid = i.oid) || ')'
+        FROM pg_ums_index_columns x WHERE x.indexrelid = i.oid) || ')'
       AS ums_definition
   FROM pg_class i JOIN pg_class t ON t.relname = i.ums_table AND t.relkind = 'r'
     LEFT JOIN pragma_index_list(i.ums_table) l ON l.name = i.ums_name
@@ -171,7 +176,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_range AS SELECT 0 AS rngtypid, 0 AS rngsubtype
 CREATE TEMP VIEW IF NOT EXISTS pg_extension AS
   SELECT 0 AS oid, '' AS extname, '' AS extversion, 0 AS extnamespace, 0 AS extowner WHERE 0;
 CREATE TEMP VIEW IF NOT EXISTS pg_auth_members AS SELECT 0 AS roleid, 0 AS member WHERE 0;
-CREATE TEMP VIEW IF NOT EXISTS ums_constraints_of AS
+CREATE TEMP VIEW IF NOT EXISTS pg_ums_constraints AS
   SELECT o.oid AS oid, o.name AS tbl, j.key AS place, j.value ->> '$.kind' AS kind,
     j.value ->> '$.name' AS name, j.value ->> '$.index' AS own_index,
     j.value -> '$.columns' AS columns, j.value ->> '$.target' AS target,
@@ -179,17 +184,17 @@ CREATE TEMP VIEW IF NOT EXISTS ums_constraints_of AS
       (SELECT json_group_array(p.name) FROM pragma_table_info(j.value ->> '$.target') p
         WHERE p.pk > 0) END AS targets,
     j.value ->> '$.rest' AS rest
-  FROM ums_objects o JOIN main.sqlite_schema s ON s.name = o.own AND s.type = 'table'
+  FROM pg_ums_objects o JOIN main.sqlite_schema s ON s.name = o.own AND s.type = 'table'
     JOIN json_each(ums_constraints(s.name, s.sql)) j
   WHERE o.type = 'table';
 CREATE TEMP VIEW IF NOT EXISTS pg_constraint AS
   SELECT CAST(k.oid * 1000 + k.place AS INTEGER) AS oid, k.name AS conname, 2200 AS connamespace,
     k.kind AS contype, 0 AS condeferrable, 0 AS condeferred, 1 AS convalidated,
     CAST(k.oid AS INTEGER) AS conrelid, CAST(0 AS INTEGER) AS contypid,
-    CAST(coalesce((SELECT x.oid FROM ums_objects x WHERE x.type = 'index' AND x.tbl = k.tbl
+    CAST(coalesce((SELECT x.oid FROM pg_ums_objects x WHERE x.type = 'index' AND x.tbl = k.tbl
       AND x.name = k.own_index AND k.kind IN ('p', 'u')), 0) AS INTEGER) AS conindid,
     CAST(0 AS INTEGER) AS conparentid,
-    CAST(coalesce((SELECT r.oid FROM ums_objects r WHERE k.kind = 'f'
+    CAST(coalesce((SELECT r.oid FROM pg_ums_objects r WHERE k.kind = 'f'
       AND r.name = k.target COLLATE NOCASE), 0) AS INTEGER) AS confrelid,
     'a' AS confupdtype, CASE WHEN k.rest LIKE '%ON DELETE CASCADE%' THEN 'c' ELSE 'a' END
       AS confdeltype, 's' AS confmatchtype, 1 AS conislocal, 0 AS coninhcount,
@@ -206,7 +211,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_constraint AS
     || CASE k.kind WHEN 'f' THEN ' REFERENCES ' || k.target || '(' ||
       (SELECT group_concat(c.value, ', ' ORDER BY c.key) FROM json_each(k.targets) c) || ')'
       || k.rest ELSE '' END AS ums_definition
-  FROM ums_constraints_of k;
+  FROM pg_ums_constraints k;
 
 CREATE TEMP VIEW IF NOT EXISTS pg_tables AS
   SELECT 'public' AS schemaname, relname AS tablename, 'ums' AS tableowner, NULL AS tablespace,
