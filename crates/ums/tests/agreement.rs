@@ -225,10 +225,11 @@ fn a_running_request_shows_what_it_waited_for_b20() {
         });
         let mine = || {
             let rows = node.snapshot().requests;
-            rows.into_iter().find(|r| r.id == request.request_id()).expect("it runs")
+            rows.into_iter().find(|r| r.id == request.request_id())
         };
-        eventually("it waits at the gate", || mine().reason == Some(WaitReason::LCK_M_X));
-        let row = mine();
+        let reason = || mine()?.reason;
+        eventually("it waits at the gate", || reason() == Some(WaitReason::LCK_M_X));
+        let row = mine().expect("it runs");
         let sleeps = row.waits.iter().find(|w| w.reason == WaitReason::SLEEP).expect("it slept");
         assert_eq!(sleeps.count, 2);
         assert!(sleeps.total_ns >= 9_000_000 && sleeps.max_ns <= sleeps.total_ns, "{sleeps:?}");

@@ -12,13 +12,15 @@ use std::sync::Arc;
 
 use rusqlite::types::Value;
 
+use crate::accounts::Role;
+use crate::dialect::tokens::tokens;
 use crate::dialect::{Sql, Statement};
 use crate::error::{Failure, Result, SqlError, position};
 use crate::host::{self, Conn};
 use crate::plan::{self, Plan};
 use crate::portal::{Portal, State, row_end};
 use crate::run::{Call, Ran};
-use crate::session::{OUT_MAX, Session, Tx};
+use crate::session::{OUT_MAX, Session, Tx, drops};
 use crate::statements;
 use crate::wire::message::{Bind, Body, format_of};
 use crate::wire::types::{self, Column};
@@ -134,6 +136,12 @@ impl Session {
     }
 
     pub(crate) fn make_plan(&mut self, text: &str, declared: &[u32]) -> Result<Arc<Plan>> {
+        if self.role == Role::Reader {
+            let list = tokens(text)?;
+            if !list.is_empty() && drops(&list) {
+                self.check_owner("write")?;
+            }
+        }
         let lease = self.lease()?;
         let plan = Arc::new(Plan::new(text, declared, lease.schema(), lease)?);
         if let Some(Statement::Sql(sql)) = &plan.statement

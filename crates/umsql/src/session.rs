@@ -451,6 +451,10 @@ impl Session {
     /// Recognises a statement of the query `text`.
     pub(crate) fn recognise(&mut self, tokens: &mut [Token<'_>], text: &str) -> Result<Statement> {
         if self.tx != Tx::Failed && plan::has_types(tokens) {
+            let is_refused = drops(tokens) && self.role == Role::Reader;
+            if is_refused {
+                self.check_owner("write")?;
+            }
             plan::recognise(tokens, text, self.lease()?)
         } else {
             statement::recognise(tokens, text, &Edits::default())
@@ -481,6 +485,12 @@ impl Session {
         self.consumed = 0;
         self.count_rest();
     }
+}
+
+/// Returns whether the statement drops or empties a table. What depends on the table is no business
+/// of a client that may not.
+pub(crate) fn drops(tokens: &[Token<'_>]) -> bool {
+    ["drop", "truncate"].iter().any(|word| tokens[0].is(word))
 }
 
 /// Waits until a session's commits are on the disk. After an error, nothing that acknowledges them
