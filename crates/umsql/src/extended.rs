@@ -387,7 +387,7 @@ impl Session {
         let [text] = &sql.texts[..] else { return Ok(Some(None)) };
         lease.pinned |= sql.pins;
         let mut prepared = lease.prepare_cached(text)?;
-        if prepared.column_count() == 0 {
+        if prepared.column_count() == 0 || sql.tag == "ALTER TABLE" {
             return Ok(Some(None));
         }
         let known = plan::columns(&prepared, sql);

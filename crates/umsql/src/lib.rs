@@ -34,6 +34,7 @@ mod dialect;
 mod engine;
 
 mod accounts;
+mod alter;
 mod auth;
 mod clock;
 mod keys;

@@ -73,6 +73,7 @@ impl Session {
             // A connection on which the rollback fails is closed.
             self.lease = None;
         }
+        self.forget_changes();
         self.tx = then;
         self.portals = Vec::new();
         self.end_changes();
@@ -81,6 +82,16 @@ impl Session {
         self.savepoints.clear();
         self.release_gate_outside();
         self.let_go();
+    }
+
+    /// Forgets what the connection knows of changes of the schema that were rolled back.
+    fn forget_changes(&mut self) {
+        let is_altered = self.config.mode.altered;
+        if let Some(lease) = self.lease.as_ref().filter(|_| is_altered)
+            && lease.forget_schema().is_err()
+        {
+            self.lease = None;
+        }
     }
 
     fn commit(&mut self) -> Result<()> {
@@ -370,6 +381,7 @@ impl Session {
             Statement::RollbackTo(name) => {
                 let at = self.savepoint(name, "ROLLBACK TO SAVEPOINT")?;
                 self.if_open("ROLLBACK TO", name)?;
+                self.forget_changes();
                 self.savepoints.truncate(at + 1);
                 self.portals.retain(|(_, portal)| portal.savepoints <= at);
                 self.tx = Tx::Block;

@@ -17,12 +17,22 @@ pub(crate) struct TxMode {
     pub(crate) open: bool,
     /// Whether a statement of it has changed the schema.
     pub(crate) altered: bool,
+    /// Whether each statement is checked for foreign keys that are deferred: after SET CONSTRAINTS
+    /// .. IMMEDIATE.
+    pub(crate) checks_keys: bool,
 }
 
 impl Default for TxMode {
     fn default() -> TxMode {
         let isolation = Isolation::ReadCommitted;
-        TxMode { isolation, read_only: false, queried: false, open: false, altered: false }
+        TxMode {
+            isolation,
+            read_only: false,
+            queried: false,
+            open: false,
+            altered: false,
+            checks_keys: false,
+        }
     }
 }
 

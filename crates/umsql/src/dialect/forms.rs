@@ -115,19 +115,34 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let Some(close) = self.closing(self.at + 1).filter(|_| self.is_in_from()) else {
             return false;
         };
-        let mut after = close + 1;
+        let is_numbered = self.tokens[self.at].is("unnest")
+            && self.tokens.get(close + 1).is_some_and(|token| token.is("with"))
+            && self.tokens.get(close + 2).is_some_and(|token| token.is("ordinality"));
+        let last = if is_numbered { close + 2 } else { close };
+        let mut after = last + 1;
         let aliased = self.tokens.get(after).is_some_and(|token| token.is("as"));
         after += usize::from(aliased);
         let alias = match self.tokens.get(after) {
             Some(token) if token.is_name() && (aliased || !is_clause_word(token)) => token,
             _ => {
-                after = close;
+                after = last;
                 &self.tokens[self.at]
             }
         };
         let mut column = alias.text;
         let list = after + 1;
-        if self.tokens.get(list).is_some_and(|token| token.sign("(")) && after > close {
+        let arrays = items(&self.tokens[self.at + 2..close]);
+        if is_numbered || (self.tokens[self.at].is("unnest") && arrays.len() > 1) {
+            let names = self.tokens.get(list).filter(|token| token.sign("(") && after > last);
+            let names = names.and_then(|_| self.closing(list)).map(|end| (list + 1, end));
+            let text = self.several_arrays(&arrays, names, is_numbered);
+            let text = format!("({text}) AS {}", alias.text);
+            let end = names.map_or(after, |(_, end)| end);
+            self.put(end + 1 - self.at, &text);
+            self.operand = None;
+            return true;
+        }
+        if self.tokens.get(list).is_some_and(|token| token.sign("(")) && after > last {
             column = self.tokens.get(list + 1).map_or(column, |token| token.text);
             after = list + 2;
         }
@@ -146,6 +161,64 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let text = format!("(SELECT value AS {column} FROM {call}) AS {}", alias.text);
         let count = after + 1 - self.at;
         self.put(count.min(self.tokens.len() - self.at), &text);
+        self.operand = None;
+        true
+    }
+
+    /// Returns the query for `unnest(a, b)`: the elements at the same places of several arrays, and
+    /// with ORDINALITY the places. The names of the columns are between two tokens.
+    fn several_arrays(
+        &self,
+        arrays: &[&'t [Token<'a>]],
+        names: Option<(usize, usize)>,
+        is_numbered: bool,
+    ) -> String {
+        let named: Vec<_> = names
+            .map(|(start, end)| &self.tokens[start..end])
+            .unwrap_or_default()
+            .iter()
+            .filter(|token| token.is_name())
+            .collect();
+        let (mut with, mut keys, mut columns, mut joins) =
+            (String::new(), Vec::new(), Vec::new(), String::new());
+        for (index, array) in arrays.iter().enumerate() {
+            let (one, array) = (format!("ums_e{index}"), self.inner(array));
+            with += &format!(
+                "{one} AS MATERIALIZED (SELECT key, value FROM json_each(ums_elements({array}))), "
+            );
+            keys.push(format!("SELECT key FROM {one}"));
+            let name = named.get(index).map_or("unnest", |token| token.text);
+            columns.push(format!("{one}.value AS {name}"));
+            joins += &format!(" LEFT JOIN {one} ON {one}.key = ums_k.key");
+        }
+        if is_numbered {
+            let name = named.get(arrays.len()).map_or("ordinality", |token| token.text);
+            columns.push(format!("ums_k.key + 1 AS {name}"));
+        }
+        let (keys, columns) = (keys.join(" UNION "), columns.join(", "));
+        format!(
+            "WITH {with}ums_k AS ({keys}) SELECT {columns} FROM ums_k{joins} ORDER BY ums_k.key"
+        )
+    }
+
+    /// Replaces `pg_index i, unnest(i.indkey, i.indoption) WITH ORDINALITY k(key, option, place)`,
+    /// with which Django reads the columns of indexes: SQLite has no such join.
+    pub(super) fn index_keys(&mut self) -> bool {
+        let pattern = "pg_index i , unnest ( i . indkey , i . indoption ) with ordinality";
+        let words: Vec<_> = pattern.split(' ').collect();
+        let is_there = words.iter().enumerate().all(|(at, word)| self.next_is(at, word));
+        // An alias, and three names in parentheses.
+        let [key, option, place] = [2, 4, 6].map(|at| self.peek(words.len() + at));
+        let (Some(key), Some(option), Some(place)) = (key, option, place) else { return false };
+        if !is_there || ![key, option, place].iter().all(Token::is_name) {
+            return false;
+        }
+        let (key, option, place) = (key.text, option.text, place.text);
+        let text = format!(
+            "(SELECT i.*, u.value AS {key}, 0 AS {option}, u.key + 1 AS {place} FROM pg_index i, \
+             json_each(ums_elements(i.indkey)) AS u)"
+        );
+        self.put(words.len() + 8, &text);
         self.operand = None;
         true
     }
@@ -201,6 +274,26 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         );
         self.put(close + 1 - self.at, &text);
         self.operand = None;
+        true
+    }
+
+    /// Translates `a[1]`, whose array has just ended.
+    pub(super) fn subscript(&mut self) -> bool {
+        let close = self.tokens[self.at..].iter().take(8).position(|token| token.sign("]"));
+        let (Some(start), Some(close)) = (self.operand, close) else { return false };
+        let place = &self.tokens[self.at + 1..self.at + close];
+        if place.is_empty() || self.is_in_schema() || self.moved > MOVED_MAX {
+            return false;
+        }
+        let place = self.inner(place);
+        self.skip(close + 1);
+        let array = self.out.split_off(start);
+        self.moved += array.len();
+        let array = array.trim_end();
+        self.out.push_str(&format!(
+            "json_extract(ums_elements({array}), '$[' || (({place}) - 1) || ']')"
+        ));
+        self.operand = Some(start);
         true
     }
 
@@ -282,6 +375,43 @@ mod tests {
             ),
         ];
         for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn several_arrays_are_joined_by_the_places_of_their_elements() {
+        let text = one("select * from unnest(($1)::int[], b) as t(x, y) where x > 1");
+        let expected = "select * from (WITH ums_e0 AS MATERIALIZED (SELECT key, value FROM \
+            json_each(ums_elements(pg_text(($1))))), ums_e1 AS MATERIALIZED (SELECT key, value \
+            FROM json_each(ums_elements(b))), ums_k AS (SELECT key FROM ums_e0 UNION SELECT key \
+            FROM ums_e1) SELECT ums_e0.value AS x, ums_e1.value AS y FROM ums_k LEFT JOIN ums_e0 \
+            ON ums_e0.key = ums_k.key LEFT JOIN ums_e1 ON ums_e1.key = ums_k.key \
+            ORDER BY ums_k.key) AS t where x > 1";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_django_asks_of_the_catalogue_is_translated() {
+        for (from, to) in [
+            (
+                "select c.k[1] from c",
+                "select json_extract(ums_elements(c.k), '$[' || ((1) - 1) || ']') from c",
+            ),
+            (
+                "select a from unnest(k) with ordinality t(a, n)",
+                "select a from (WITH ums_e0 AS MATERIALIZED (SELECT key, value FROM \
+                 json_each(ums_elements(k))), ums_k AS (SELECT key FROM ums_e0) SELECT \
+                 ums_e0.value AS a, ums_k.key + 1 AS n FROM ums_k LEFT JOIN ums_e0 ON ums_e0.key \
+                 = ums_k.key ORDER BY ums_k.key) AS t",
+            ),
+            (
+                "select * from pg_index i, unnest(i.indkey, i.indoption) with ordinality \
+                 k(a, o, n)",
+                "select * from (SELECT i.*, u.value AS a, 0 AS o, u.key + 1 AS n FROM pg_index i, \
+                 json_each(ums_elements(i.indkey)) AS u)",
+            ),
+        ] {
             assert_eq!(one(from), to);
         }
     }

@@ -7,6 +7,7 @@
 
 pub(crate) mod tokens;
 
+pub(crate) mod alter;
 mod casts;
 mod characteristics;
 mod constraints;
@@ -32,6 +33,7 @@ mod values;
 
 pub(crate) mod statement;
 
+pub(crate) use alter::AlterTable;
 pub(crate) use characteristics::{Characteristics, Isolation, LockPatience, TableLock};
 pub(crate) use constraints::constraints;
 pub(crate) use copy::{Copy, CopyOut, Forced};

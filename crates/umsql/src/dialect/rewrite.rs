@@ -288,6 +288,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "::" => return self.cast_suffix(),
             "/" | "%" => return self.division(token.text),
             "^" => return self.power(),
+            "[" => return self.subscript(),
             "=" | "<>" | "!=" => return self.membership(token.text),
             "(" if self.begins_operand_query() => {
                 self.out.push_str(if self.at > 0 { " SELECT * FROM" } else { "SELECT * FROM " });
@@ -335,6 +336,9 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 }
             }
             "operator" if self.next_is(1, "(") => return self.spelled_operator(),
+            // `CREATE INDEX i ON t (a varchar_pattern_ops)`
+            word if word.ends_with("_ops") && self.tokens[0].is("create") => self.skip(1),
+            "cascade" | "restrict" if self.tokens[0].is("alter") => self.skip(1),
             "on" if self.names_index() => self.put_index_name(),
             "collate" if self.next_is(1, "pg_catalog") => self.skip(4),
             "collate" if self.is_binary_collation(1) => self.skip(2),
@@ -352,6 +356,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             }
             "extract" if self.next_is(1, "(") => return self.extract(),
             "make_interval" if self.next_is(1, "(") => return self.make_interval(),
+            "pg_index" if self.index_keys() => (),
             "generate_series" | "unnest" if self.next_is(1, "(") => return self.series(),
             "json_each" | "jsonb_each" if self.next_is(1, "(") => return self.json_each(),
             "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),

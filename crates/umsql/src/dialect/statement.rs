@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::alter::{self, AlterTable};
 use super::characteristics::{Begin, Characteristics, TableLock};
 use super::copy::{self, Copy, CopyOut};
 use super::cursor::Cursor;
@@ -63,6 +64,9 @@ pub(crate) enum Statement {
     Nothing,
     /// A statement that is accepted and has no effect. The text is its command tag.
     Accepted(&'static str),
+    Alter(AlterTable),
+    /// `SET CONSTRAINTS .. IMMEDIATE`.
+    CheckConstraints,
     Explain(Box<Explain>),
     Sql(Sql),
 }
@@ -93,6 +97,9 @@ pub(crate) fn recognise(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Re
     }
     if let Some(statement) = session_statement(Reader::new(tokens))? {
         return Ok(statement);
+    }
+    if let Some(alter) = alter::read(tokens, source)? {
+        return Ok(Statement::Alter(alter));
     }
     if let Some(statement) = shape(tokens) {
         return Ok(statement);
@@ -201,7 +208,10 @@ fn set(mut r: Reader<'_, '_>) -> Result<Statement> {
         return Ok(Statement::SetTransaction(Characteristics::read(&mut r)?));
     }
     if r.take(&["constraints"]) {
-        return Err(SqlError::unsupported("SET CONSTRAINTS is not supported")
+        if r.rest.last().is_some_and(|last| last.is("immediate")) {
+            return Ok(Statement::CheckConstraints);
+        }
+        return Err(SqlError::unsupported("SET CONSTRAINTS .. DEFERRED is not supported")
             .hint("PRAGMA defer_foreign_keys = on defers all until the transaction ends."));
     }
     let (name, spoken) = setting(&mut r)?;

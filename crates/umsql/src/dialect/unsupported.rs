@@ -65,7 +65,12 @@ pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
         // The list of ANY and ALL is not an array for SQLite (`spellings`).
         let is_list = ["any", "some", "all"].iter().any(|w| at > 1 && tokens[at - 2].is(w));
         let found = FORMS.iter().find(|(words, _)| begins(&tokens[at..], words));
-        let found = found.filter(|(words, _)| !is_list || words[0] != "array");
+        // Of `unnest`, `forms` translates it.
+        let is_unnest = tokens[..at].iter().rev().take(40).any(|token| token.is("unnest"));
+        let found = found.filter(|(words, _)| match words {
+            ["with", "ordinality"] => !is_unnest,
+            _ => !is_list || words[0] != "array",
+        });
         if let Some((_, what)) = found {
             return Err(unsupported(what, &tokens[at]));
         }

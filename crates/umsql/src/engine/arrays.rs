@@ -79,7 +79,10 @@ mod tests {
                 "'{\"a c\",b,NULL}'",
             ),
             (format!("(select array_agg(column1) from {list} where 0)"), "NULL"),
-            ("ums_elements('{1,\"x\",NULL,-2.5,007}')".into(), "'[1,\"x\",null,-2.5,\"007\"]'"),
+            (
+                "ums_elements('{1,\"x\",NULL,-2.5,007,1.50}')".into(),
+                "'[1,\"x\",null,-2.5,\"007\",\"1.50\"]'",
+            ),
             ("ums_elements('1 2')".into(), "'[1,2]'"),
             ("ums_elements('')".into(), "'[]'"),
             ("ums_elements('a')".into(), "malformed array literal: \"a\""),

@@ -14,7 +14,7 @@ use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
 use super::{
-    catalog, files, formats, functions, limits, math, opening, patterns, strings, tables,
+    alter, catalog, files, formats, functions, limits, math, opening, patterns, strings, tables,
     templates, texts,
 };
 use crate::budget::Budget;
@@ -368,6 +368,20 @@ impl Lease {
         } else {
             connection.prepare_cached(text)
         }
+    }
+
+    /// Replaces the definition of a table. On an error, the caller undoes what has been done.
+    ///
+    /// # Errors
+    /// SQLite's, if it cannot read the definition.
+    pub(crate) fn redefine(&self, table: &str, definition: &str) -> Result<()> {
+        alter::redefine(&self.db().connection, &self.db().refused, table, definition)
+    }
+
+    /// Forgets the connection's copy of the schema, which a rollback of [`Lease::redefine`] leaves.
+    pub(crate) fn forget_schema(&self) -> Result<()> {
+        let db = self.db();
+        db.refused.trusting(|| Ok(db.connection.execute_batch("PRAGMA writable_schema = RESET")?))
     }
 
     /// Creates the catalogue views on this connection unless it has them.

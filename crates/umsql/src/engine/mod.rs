@@ -8,6 +8,7 @@
 //! The wire protocol and transaction blocks are not here; they belong to the session.
 
 mod allowed;
+mod alter;
 mod arrays;
 mod assign;
 mod casts;
@@ -42,6 +43,7 @@ mod connections;
 mod digests;
 mod division;
 
+pub(crate) use alter::check_keys;
 pub(crate) use assign::{AS_TRUTH, TO_EVEN, assigned, null_refused};
 pub(crate) use connections::{Engine, Lease};
 pub use files::Files;

@@ -200,9 +200,23 @@ impl Analysis<'_, '_> {
             return self.alias(scope, (name.to_owned(), source), at, end);
         }
         if name == "unnest" {
-            let array = self.expression(scope, inner).typed;
-            let typed = array.and_then(|array| element_of(array.oid)).map(Typed::new);
-            return self.only_column_in_from(scope, name, typed, (at, end));
+            let column = |me: &mut Self, item: Range<usize>| {
+                let array = me.expression(scope, item).typed;
+                let typed = array.and_then(|array| element_of(array.oid)).map(Typed::new);
+                Outcome { name: name.to_owned(), typed }
+            };
+            let mut columns: Vec<Outcome> =
+                self.split(inner).into_iter().map(|item| column(self, item)).collect();
+            if self.is(*at, end, "with") && self.is(*at + 1, end, "ordinality") {
+                *at += 2;
+                let typed = Some(Typed::new(types::INT8));
+                columns.push(Outcome { name: "ordinality".to_owned(), typed });
+            }
+            if let [only] = &columns[..] {
+                return self.only_column_in_from(scope, name, only.typed, (at, end));
+            }
+            let source = RelationSource::Columns(columns.into());
+            return self.alias(scope, (name.to_owned(), source), at, end);
         }
         if name != "generate_series" {
             if !name.starts_with("pg_") && all_columns(self.db, name).is_none() {

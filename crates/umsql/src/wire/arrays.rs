@@ -76,13 +76,11 @@ pub(crate) fn json(text: &str) -> Option<String> {
     Some(format!("[{}]", items.collect::<Vec<_>>().join(",")))
 }
 
-/// Returns whether the text is a number in JSON, too.
+/// Returns whether the text is that of a number, which becomes the same text again.
 fn is_number(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
-    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_plain = whole == "0" || !whole.starts_with('0');
-    is_digits(whole) && is_digits(fraction) && is_plain
+    let is_whole = text.parse::<i64>().is_ok_and(|int| int.to_string() == text);
+    let is_plain = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'-' | b'.'));
+    is_whole || (is_plain && text.parse::<f64>().is_ok_and(|real| real.to_string() == text))
 }
 
 pub(crate) fn json_string(text: &str) -> String {

@@ -1,0 +1,142 @@
+//! ALTER TABLE, as far as SQLite does not have it, and SET CONSTRAINTS .. IMMEDIATE.
+//!
+//! All changes of one statement happen, or none.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::dialect::AlterTable;
+use crate::dialect::alter::{TableChange, changed, type_of};
+use crate::dialect::translate::quote;
+use crate::engine::{Lease, check_keys};
+use crate::error::{Failure, Result, SqlError};
+use crate::run::Ran;
+use crate::session::{Session, Tx};
+use crate::wire::types;
+
+impl Session {
+    /// Carries out ALTER TABLE.
+    pub(crate) fn alter_table(&mut self, alter: &AlterTable) -> std::result::Result<Ran, Failure> {
+        self.begin_several();
+        let outcome = self.with_lease(|me, lease| {
+            me.begin_statement(lease)?;
+            me.own_gate(lease)?;
+            let is_alone = lease.is_autocommit();
+            lease.execute_batch(if is_alone { "BEGIN" } else { "SAVEPOINT ums_alter" })?;
+            let outcome = carry_out(lease, alter);
+            lease.execute_batch(match (&outcome, is_alone) {
+                (Ok(()), true) => "COMMIT",
+                (Ok(()), false) => "RELEASE ums_alter",
+                (Err(_), true) => "ROLLBACK",
+                (Err(_), false) => "ROLLBACK TO ums_alter; RELEASE ums_alter",
+            })?;
+            if outcome.is_err() {
+                lease.forget_schema()?;
+            }
+            lease.schema_changed();
+            me.server.forget_plans();
+            me.config.mode.altered = true;
+            Ok(outcome?)
+        });
+        self.release_gate_outside();
+        outcome.map(|()| Ran::Complete("ALTER TABLE".into()))
+    }
+
+    /// Looks for rows that refer to none, now and after each statement of the transaction.
+    pub(crate) fn check_constraints(&mut self) -> std::result::Result<Ran, Failure> {
+        self.with_lease(|_, lease| Ok(check_keys(lease, None)?))?;
+        self.config.mode.checks_keys = self.tx == Tx::Block;
+        Ok(Ran::Complete("SET CONSTRAINTS".into()))
+    }
+}
+
+fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
+    let Some(mut definition) = definition(lease, &alter.table)? else {
+        if alter.if_exists {
+            return Ok(());
+        }
+        let message = format!("relation \"{}\" does not exist", alter.table);
+        return Err(SqlError::new("42P01", message));
+    };
+    for change in &alter.changes {
+        match change {
+            TableChange::Type { column, declared }
+                if is_row_number(lease, &alter.table, column)? =>
+            {
+                let (oid, _) = type_of(declared);
+                if matches!(oid, types::INT2 | types::INT4 | types::INT8) {
+                    continue;
+                }
+                let message = format!("the type of the key \"{column}\" cannot be changed");
+                return Err(SqlError::unsupported(message));
+            }
+            TableChange::Drop { constraint, if_exists } => {
+                if drop_key(lease, constraint)? {
+                    continue;
+                }
+                if *if_exists && changed(&definition, change).is_err() {
+                    continue;
+                }
+            }
+            _ => (),
+        }
+        definition = changed(&definition, change)?;
+        lease.redefine(&alter.table, &definition)?;
+        match change {
+            TableChange::Add(_) => {
+                check_keys(lease, Some(&alter.table))?;
+                check_rows(lease, &alter.table)?;
+            }
+            TableChange::Type { column, declared } => {
+                convert(lease, &alter.table, column, declared)?;
+            }
+            _ => (),
+        }
+    }
+    Ok(())
+}
+
+fn definition(db: &Connection, table: &str) -> Result<Option<String>> {
+    let text = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
+    Ok(db.query_row(text, [table], |row| row.get(0)).optional()?)
+}
+
+/// Returns whether the column is the number of the row.
+fn is_row_number(db: &Connection, table: &str, column: &str) -> Result<bool> {
+    let text = "SELECT count(*) = 1 AND max(name = ?2 COLLATE NOCASE AND type = 'INTEGER')
+        FROM pragma_table_info(?1) WHERE pk > 0";
+    Ok(db.query_row(text, [table, column], |row| row.get::<_, Option<bool>>(0))? == Some(true))
+}
+
+/// Drops the unique index that stands for a key which was added later. Returns false if there is
+/// none.
+fn drop_key(db: &Connection, constraint: &str) -> Result<bool> {
+    let text = "SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND name = ?1
+        COLLATE NOCASE AND sql IS NOT NULL";
+    let is_index = db.query_row(text, [constraint], |row| row.get::<_, bool>(0))?;
+    if is_index {
+        db.execute_batch(&format!("DROP INDEX {}", quote(constraint)))?;
+    }
+    Ok(is_index)
+}
+
+/// Returns an error if a row violates a CHECK.
+fn check_rows(db: &Connection, table: &str) -> Result<()> {
+    let check = format!("PRAGMA quick_check({})", quote(table));
+    let said: String = db.query_row(&check, [], |row| row.get(0))?;
+    if said == "ok" {
+        return Ok(());
+    }
+    let message = format!("a row of table \"{table}\" violates the constraint: {said}");
+    Err(SqlError::new("23514", message))
+}
+
+/// Converts what is stored to the new type of the column.
+fn convert(db: &Connection, table: &str, column: &str, declared: &str) -> Result<()> {
+    let (oid, modifier) = type_of(declared);
+    let (table, column) = (quote(table), quote(column));
+    db.execute_batch(&format!(
+        "UPDATE {table} SET {column} = ums_assign({column}, {oid}, {modifier})
+            WHERE {column} IS NOT NULL; REINDEX {table}"
+    ))?;
+    Ok(())
+}
