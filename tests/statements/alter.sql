@@ -93,3 +93,26 @@ alter table t drop constraint t_a_key;
 alter table t drop constraint u;
 alter table t drop constraint nothing;
 select id from t order by id;
+
+\group Keys
+create table n (id integer primary key, a int);
+create table k (id int primary key, a int);
+create table w (id text primary key, a int);
+insert into n values (1, 1), (2, 2);
+insert into k values (1, 1), (2, 2);
+insert into w values ('1', 1), ('2', 2);
+\try
+alter table n alter column id type bigint;
+insert into n values (3, 3);
+insert into n values (3, 3);
+alter table k alter column id type integer;
+insert into k values (2, 3);
+insert into k values (3, 3);
+select id from k where id = 3;
+alter table w alter column id type integer using id::integer;
+select id + 1 as more from w order by id;
+insert into w values (2, 3);
+select a from w where id = 2;
+alter table k alter column a type int unique;
+alter table k add check (a > 0) unique (a);
+select count(*) from k;

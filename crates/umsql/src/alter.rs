@@ -50,6 +50,10 @@ impl Session {
 }
 
 fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
+    if alter.table.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("sqlite_")) {
+        let message = format!("permission denied for table {}", alter.table);
+        return Err(SqlError::new("42501", message));
+    }
     let Some(mut definition) = definition(lease, &alter.table)? else {
         if alter.if_exists {
             return Ok(());
@@ -69,6 +73,14 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
                 let message = format!("the type of the key \"{column}\" cannot be changed");
                 return Err(SqlError::unsupported(message));
             }
+            // The word INTEGER would make a key the number of the row, for which the table is
+            // stored in another way.
+            TableChange::Type { column, declared } if declared.eq_ignore_ascii_case("integer") => {
+                let (column, declared) = (column.clone(), "int".to_owned());
+                let change = TableChange::Type { column, declared };
+                apply(lease, &alter.table, &mut definition, &change)?;
+                continue;
+            }
             TableChange::Drop { constraint, if_exists } => {
                 if drop_key(lease, constraint)? {
                     continue;
@@ -79,20 +91,23 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
             }
             _ => (),
         }
-        definition = changed(&definition, change)?;
-        lease.redefine(&alter.table, &definition)?;
-        match change {
-            TableChange::Add(_) => {
-                check_keys(lease, Some(&alter.table))?;
-                check_rows(lease, &alter.table)?;
-            }
-            TableChange::Type { column, declared } => {
-                convert(lease, &alter.table, column, declared)?;
-            }
-            _ => (),
-        }
+        apply(lease, &alter.table, &mut definition, change)?;
     }
     Ok(())
+}
+
+/// Carries out one change, and checks or converts what is stored.
+fn apply(lease: &Lease, table: &str, definition: &mut String, change: &TableChange) -> Result<()> {
+    *definition = changed(definition, change)?;
+    lease.redefine(table, definition)?;
+    match change {
+        TableChange::Add(_) => {
+            check_keys(lease, Some(table))?;
+            check_rows(lease, table)
+        }
+        TableChange::Type { column, declared } => convert(lease, table, column, declared),
+        _ => Ok(()),
+    }
 }
 
 fn definition(db: &Connection, table: &str) -> Result<Option<String>> {
@@ -102,7 +117,8 @@ fn definition(db: &Connection, table: &str) -> Result<Option<String>> {
 
 /// Returns whether the column is the number of the row.
 fn is_row_number(db: &Connection, table: &str, column: &str) -> Result<bool> {
-    let text = "SELECT count(*) = 1 AND max(name = ?2 COLLATE NOCASE AND type = 'INTEGER')
+    let text =
+        "SELECT count(*) = 1 AND max(name = ?2 COLLATE NOCASE AND type = 'INTEGER' COLLATE NOCASE)
         FROM pragma_table_info(?1) WHERE pk > 0";
     Ok(db.query_row(text, [table, column], |row| row.get::<_, Option<bool>>(0))? == Some(true))
 }

@@ -12,7 +12,7 @@
 use super::constraints::constraints;
 use super::keys::{definitions, is_constraint};
 use super::reader::{Reader, near};
-use super::tokens::{Token, items, tokens};
+use super::tokens::{Token, TokenKind, items, tokens};
 use crate::error::{Result, SqlError};
 use crate::wire::types;
 
@@ -76,8 +76,14 @@ fn change(item: &[Token<'_>], source: &str) -> Result<Option<TableChange>> {
     let mut r = Reader::new(item);
     if r.take(&["add"]) {
         let is_known = |token: &Token<'_>| token.is("foreign") || token.is("check");
-        let key = r.rest.iter().take(3).position(is_known);
-        return Ok(key.map(|_| TableChange::Add(text(r.rest, source))));
+        let Some(kind) = r.rest.iter().take(3).position(is_known) else { return Ok(None) };
+        // SQLite needs no comma between constraints, and keys need an index besides.
+        let more = ["constraint", "unique", "primary", "check", "foreign"];
+        let is_more = |token: &Token<'_>| more.iter().any(|word| token.is(word));
+        match r.rest[kind + 1..].iter().find(|token| is_more(token)) {
+            Some(more) => return Err(near(more)),
+            None => return Ok(Some(TableChange::Add(text(r.rest, source)))),
+        }
     }
     if r.take(&["drop", "constraint"]) {
         let if_exists = r.take(&["if", "exists"]);
@@ -106,11 +112,18 @@ fn change(item: &[Token<'_>], source: &str) -> Result<Option<TableChange>> {
     }
     // The value is converted as on assignment, whatever USING says of the same cast.
     let end = r.rest.iter().position(|token| token.is("using")).unwrap_or(r.rest.len());
-    let declared = text(&r.rest[..end], source);
-    match r.rest[..end].first() {
-        None => Err(SqlError::syntax("syntax error at end of input")),
-        Some(first) if !first.is_name() => Err(near(first)),
-        Some(_) => Ok(Some(TableChange::Type { column, declared })),
+    let declared = &r.rest[..end];
+    let is_part = |token: &Token<'_>| {
+        let is_other = AFTER_TYPE.iter().any(|word| token.is(word));
+        (token.is_name() && !is_other)
+            || token.kind == TokenKind::Number
+            || "(),[]".contains(token.text)
+    };
+    match (declared.first(), declared.iter().find(|token| !is_part(token))) {
+        (None, _) => Err(SqlError::syntax("syntax error at end of input")),
+        (Some(first), _) if !first.is_name() => Err(near(first)),
+        (_, Some(other)) => Err(near(other)),
+        _ => Ok(Some(TableChange::Type { column, declared: text(declared, source) })),
     }
 }
 
@@ -135,8 +148,9 @@ const AFTER_TYPE: [&str; 11] = [
 /// 42703 for a column, 42704 for a constraint that the table does not have.
 pub(crate) fn changed(definition: &str, change: &TableChange) -> Result<String> {
     let list = tokens(definition)?;
+    let is_virtual = list.get(1).is_some_and(|word| word.is("virtual"));
     let unreadable = || SqlError::unsupported("the definition of this table cannot be changed");
-    let items = definitions(&list).ok_or_else(unreadable)?;
+    let items = definitions(&list).filter(|_| !is_virtual).ok_or_else(unreadable)?;
     let last = items.last().and_then(|item| item.last()).ok_or_else(unreadable)?.end();
     let column = |name: &str| {
         let found = items
@@ -266,6 +280,17 @@ mod tests {
         let drop = TableChange::Drop { constraint: "u".into(), if_exists: false };
         assert_eq!(changed(keyed, &drop).unwrap_err().code, "0A000");
         assert_eq!(after("alter table t add column z int"), Err("other"));
-        assert_eq!(after("alter table t alter a type"), Err("42601"));
+        for wrong in [
+            "alter table t alter a type",
+            "alter table t alter a type int unique",
+            "alter table t alter a type int default 7",
+            "alter table t add foreign key (a) references r (id) unique (b)",
+            "alter table t add check (a > 0) primary key (a)",
+        ] {
+            assert_eq!(after(wrong), Err("42601"), "{wrong}");
+        }
+        let other = "create virtual table v using fts5(a)";
+        let default = TableChange::Default("a".into(), None);
+        assert_eq!(changed(other, &default).unwrap_err().code, "0A000");
     }
 }
