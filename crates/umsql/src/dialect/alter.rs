@@ -54,6 +54,9 @@ pub(crate) fn read(statement: &[Token<'_>], source: &str) -> Result<Option<Alter
     r.take(&["only"]);
     let table = r.table()?;
     let mut changes = Vec::new();
+    if let Some(other) = unbalanced(r.rest) {
+        return Err(near(other));
+    }
     for item in items(r.rest) {
         match change(item, source)? {
             Some(change) => changes.push(change),
@@ -61,6 +64,20 @@ pub(crate) fn read(statement: &[Token<'_>], source: &str) -> Result<Option<Alter
         }
     }
     Ok(Some(AlterTable { table, if_exists, changes }))
+}
+
+/// Returns a parenthesis that closes none, or the last token if one is not closed.
+fn unbalanced<'t, 'a>(tokens: &'t [Token<'a>]) -> Option<&'t Token<'a>> {
+    let mut depth = 0usize;
+    for token in tokens {
+        match token.text {
+            "(" => depth += 1,
+            ")" if depth == 0 => return Some(token),
+            ")" => depth -= 1,
+            _ => (),
+        }
+    }
+    tokens.last().filter(|_| depth > 0)
 }
 
 /// Returns the part of the query that the tokens take up.
@@ -286,6 +303,8 @@ mod tests {
             "alter table t alter a type int default 7",
             "alter table t add foreign key (a) references r (id) unique (b)",
             "alter table t add check (a > 0) primary key (a)",
+            "alter table t alter a set default 7) unique check (1",
+            "alter table t add check (1)) as select (1",
         ] {
             assert_eq!(after(wrong), Err("42601"), "{wrong}");
         }
