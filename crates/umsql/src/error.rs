@@ -441,7 +441,9 @@ fn other_code(message: &str) -> &'static str {
         "too many arguments on function",
         "the regular expression is too complex",
     ];
-    if message.starts_with("no such savepoint") {
+    if message.starts_with("foreign key mismatch") {
+        "42830"
+    } else if message.starts_with("no such savepoint") {
         "3B001"
     } else if message.starts_with("no such index") || message.starts_with("no such trigger") {
         "42704"

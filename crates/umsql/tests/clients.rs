@@ -396,7 +396,7 @@ fn errors_carry_a_sqlstate_and_a_place() {
         ("select 'open", SqlState::SYNTAX_ERROR),
         (
             "alter table t add constraint c foreign key (a) references t(a)",
-            SqlState::FEATURE_NOT_SUPPORTED,
+            SqlState::INVALID_FOREIGN_KEY,
         ),
     ];
     for (sql, expected) in cases {
