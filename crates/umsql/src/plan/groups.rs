@@ -12,6 +12,7 @@
 use std::ops::Range;
 
 use super::analysis::Analysis;
+use super::metadata::column_metadata;
 use super::parts::{Item, NameScope, QueryClause, Reference, Relation, RelationSource};
 use crate::dialect::tokens::TokenKind;
 
@@ -148,7 +149,7 @@ impl Analysis<'_, '_> {
         let RelationSource::Table(table) = &relation.source else { return false };
         let mut columns = grouped.columns.iter().filter(|(relation, _)| *relation == at);
         let is_key = |column: &str| {
-            let found = self.db.column_metadata(None, table.as_str(), column);
+            let found = column_metadata(self.db, None, table, column);
             found.is_ok_and(|(_, _, _, is_key, _)| is_key)
         };
         let has_index = || {

@@ -30,6 +30,7 @@ mod frames;
 mod from;
 mod groups;
 mod literals;
+mod metadata;
 mod names;
 mod operand;
 mod operator_rules;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use rusqlite::Connection;
 
 use super::expression::Typed;
+use super::metadata::column_metadata;
 use crate::dialect::tokens::{Token, TokenKind};
 use crate::wire::arrays::array_of;
 use crate::wire::types;
@@ -175,7 +176,7 @@ impl<'a> Names<'a> {
 
     /// Returns what the declaration of this column of a table says.
     fn declaration<T>(&self, table: &str, column: &str, say: impl Fn(&str) -> T) -> Option<T> {
-        let found = self.db.column_metadata(None, table, column).ok()?;
+        let found = column_metadata(self.db, None, table, column).ok()?;
         Some(say(found.0?.to_str().ok()?))
     }
 

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 
 use super::analysis::Analysis;
 use super::expression::Typed;
+use super::metadata::column_metadata;
 use super::names::catalog_type;
 use super::parts::{Columns, NameScope, Outcome, Relation, RelationSource, TypedOperand};
 use crate::dialect::tokens::TokenKind;
@@ -24,7 +25,7 @@ enum Place {
 /// Returns the declared type of a table's column; `None` if the table has no such column. The inner
 /// `None` means a type without rules.
 pub(super) fn table_column(db: &Connection, table: &str, column: &str) -> Option<Option<Typed>> {
-    let found = db.column_metadata(None, table, column).ok()?;
+    let found = column_metadata(db, None, table, column).ok()?;
     let declared = found.0.and_then(|declared| declared.to_str().ok());
     Some(declared.and_then(Typed::declared))
 }

@@ -3,6 +3,7 @@
 
 use rusqlite::{Connection, Result};
 
+use super::metadata::column_metadata;
 use super::scope::all_columns;
 use crate::dialect::tokens::Token;
 use crate::error::SqlError;
@@ -50,7 +51,7 @@ impl Table {
 
     /// Returns this column. Returns `None` if there is none, or if the table is a view.
     pub(crate) fn column(&self, db: &Connection, name: &str) -> Option<Target> {
-        let found = db.column_metadata(self.schema.as_deref(), self.name.as_str(), name).ok()?;
+        let found = column_metadata(db, self.schema.as_deref(), &self.name, name).ok()?;
         let (declared, _, not_null, key, _) = found;
         let declared = declared.and_then(|declared| declared.to_str().ok()).unwrap_or_default();
         let declared = declared.trim();
