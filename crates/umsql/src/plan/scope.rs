@@ -15,7 +15,8 @@ use crate::dialect::tokens::TokenKind;
 
 /// Where a name was found.
 enum Place {
-    /// In this relation of the scope that is so many levels up.
+    /// The number of scopes between the name and its relation, the index of the relation in its
+    /// scope, and the type of the column.
     At(usize, usize, Option<Typed>),
     Missing,
     /// Perhaps in something that is not known.
