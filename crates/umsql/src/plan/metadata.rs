@@ -3,7 +3,7 @@
 //! SQLite fails with a signal if it is asked for a column of a virtual table that no statement of
 //! the connection has used yet, so such a table is used first.
 
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Error, Result, Row};
 
 /// What SQLite tells of a column: its type, its collation, and whether it is NOT NULL, a part of
 /// the primary key, and numbered.
@@ -22,12 +22,14 @@ pub(super) fn column_metadata<'c>(
 ) -> Result<Metadata<'c>> {
     let owner =
         schema.map_or(String::new(), |schema| format!("\"{}\".", schema.replace('"', "\"\"")));
-    let text = format!(
-        "SELECT 1 FROM {owner}sqlite_schema WHERE type = 'table' AND rootpage = 0
-            AND name = ?1 COLLATE NOCASE"
-    );
-    if db.prepare_cached(&text)?.exists([table])? {
-        db.prepare(&format!("SELECT * FROM {owner}\"{}\"", table.replace('"', "\"\"")))?;
+    let text = format!("PRAGMA {owner}table_list(\"{}\")", table.replace('"', "\"\""));
+    // To prepare this statement uses each virtual table that was not used yet. SQLite prepares it
+    // again if the tables have changed since. Nothing may run between it and the question.
+    let mut list = db.prepare_cached(&text)?;
+    let is_used = |row: &Row<'_>| Ok(row.get::<_, i64>("ncol")? > 0);
+    let are_used = list.query_map([], is_used)?.collect::<Result<Vec<bool>>>()?;
+    if are_used.contains(&false) {
+        return Err(Error::QueryReturnedNoRows);
     }
     db.column_metadata(schema, table, column)
 }
