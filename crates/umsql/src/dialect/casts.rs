@@ -77,8 +77,8 @@ impl Rewriter<'_, '_> {
             format!("(SELECT c.relname FROM pg_class c WHERE c.oid = {operand})")
         } else if regclass {
             format!(
-                "(SELECT c.oid FROM (SELECT {operand} AS ums_x), pg_class c \
-                 WHERE c.relname = ums_x OR c.oid = ums_x)"
+                "(SELECT c.oid FROM (SELECT ums_object_name({operand}) AS ums_x), pg_ums_names c \
+                 WHERE c.name = ums_x OR c.oid = ums_x)"
             )
         } else if truth && target.oid == types::TEXT || is_truth && target.arguments.is_empty() {
             operand

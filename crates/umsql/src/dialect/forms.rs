@@ -71,6 +71,15 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
+    /// Replaces a call of `pg_options_to_table`, whose argument has no options here.
+    pub(super) fn no_options(&mut self) -> bool {
+        let Some(close) = self.closing(self.at + 1) else { return false };
+        let text = "(SELECT '' AS option_name, '' AS option_value WHERE 0)";
+        self.operand = None;
+        self.put(close + 1 - self.at, text);
+        true
+    }
+
     /// Gives a call of `make_interval`, whose arguments may have names, all of its arguments.
     pub(super) fn make_interval(&mut self) -> bool {
         const NAMES: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
@@ -286,13 +295,17 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             return false;
         }
         let place = self.inner(place);
+        // A name is the only array whose first element has the number 0.
+        let of_name = self.tokens[self.at - 1].is("typname");
         self.skip(close + 1);
         let array = self.out.split_off(start);
         self.moved += array.len();
         let array = array.trim_end();
-        self.out.push_str(&format!(
-            "json_extract(ums_elements({array}), '$[' || (({place}) - 1) || ']')"
-        ));
+        let element = match of_name {
+            true => format!("substr({array}, ({place}) + 1, 1)"),
+            false => format!("json_extract(ums_elements({array}), '$[' || (({place}) - 1) || ']')"),
+        };
+        self.out.push_str(&element);
         self.operand = Some(start);
         true
     }

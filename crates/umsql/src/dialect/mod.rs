@@ -13,6 +13,7 @@ mod characteristics;
 mod constraints;
 mod copy;
 mod cursor;
+pub(crate) mod definitions;
 mod division;
 mod edits;
 pub(crate) mod explain;

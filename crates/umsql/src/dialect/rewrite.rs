@@ -385,6 +385,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "pg_get_indexdef" | "pg_get_viewdef" | "pg_get_constraintdef" => {
                 return self.definition();
             }
+            "pg_options_to_table" => return self.no_options(),
             "bool_and" | "every" => "min",
             "bool_or" => "max",
             // The only one that the catalogue's queries have is of a view without rows.
@@ -466,7 +467,12 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "!~~" => "NOT LIKE",
             other => other,
         };
-        self.operator(len + 2, operator);
+        self.space();
+        self.skip(len + 1);
+        // The parenthesis at the end stands for the sign.
+        if !self.membership(sign.text) {
+            self.operator(1, operator);
+        }
         true
     }
 

@@ -41,7 +41,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.put_operator(3, "IS NOT NULL")
             }
             "union" if self.next_is(1, "distinct") => self.put_operator(2, "UNION"),
-            "only" if self.at > 0 && self.is_target(self.at - 1) => {
+            "only" if self.at > 0 && self.names_table(self.at - 1) => {
                 self.skip(1);
                 true
             }
@@ -57,6 +57,12 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         self.put(count, text);
         (self.operand, self.product) = (None, None);
         true
+    }
+
+    /// Returns whether the name of a table follows this token.
+    fn names_table(&self, at: usize) -> bool {
+        let token = &self.tokens[at];
+        token.is("from") || token.is("join") || self.is_target(at)
     }
 
     /// Returns whether a table that is changed follows this token.

@@ -322,16 +322,13 @@ fn shape(tokens: &[Token<'_>]) -> Option<Statement> {
         let table = tokens.iter().find(|token| token.kind == TokenKind::Text)?;
         return Some(Statement::PartitionProbe(table.value()));
     }
-    const NEVER: [&str; 12] = [
+    const NEVER: [&str; 9] = [
         "pg_proc",
         "pg_policy",
         "pg_statistic_ext",
         "pg_publication",
         "pg_publication_rel",
-        "pg_inherits",
         "pg_trigger",
-        "pg_rewrite",
-        "pg_foreign_table",
         "pg_db_role_setting",
         "pg_shdescription",
         "pg_partitioned_table",

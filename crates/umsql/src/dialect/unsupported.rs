@@ -169,6 +169,10 @@ fn shows_regclass(tokens: &[Token<'_>], at: usize) -> bool {
     }
     let is_text = tokens.get(at + 2).is_some_and(|next| next.sign("::"))
         && tokens.get(at + 3).is_some_and(|next| next.is("text"));
+    // The first part of a UNION says what the others are.
+    if tokens[..at].iter().any(|token| token.is("union")) {
+        return false;
+    }
     let begins = tokens[at - 2].is("select") || tokens[at - 2].sign(",");
     let ends =
         tokens.get(at + 2).is_none_or(|next| next.sign(",") || next.is("from") || next.is("as"));

@@ -1,9 +1,10 @@
-//! Functions of arrays, which are texts in PostgreSQL's form (`wire::arrays`): `array_agg`, and
-//! `ums_elements`, which makes a JSON array of one for SQLite's `json_each`.
+//! Functions of arrays, which are texts in PostgreSQL's form (`wire::arrays`): `array_agg`,
+//! `array_to_string`, `array_remove`, `array_upper`, and `ums_elements`, which makes a JSON array
+//! of one for SQLite's `json_each`.
 
 use rusqlite::functions::{Aggregate, Context, FunctionFlags};
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Error, Result};
 
 use super::scalar::scalar;
 use super::steps::failed;
@@ -20,10 +21,57 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
         let value = context.get_raw(0);
         Ok(arrays::quoted((value != ValueRef::Null).then(|| types::to_text(value))))
     })?;
+    for arguments in [2, 3] {
+        scalar(connection, "array_to_string", arguments, joined)?;
+    }
+    scalar(connection, "array_remove", 2, |context| {
+        let Some(mut list) = list(context)? else { return Ok(Value::Null) };
+        let removed = optional_text(context.get_raw(1));
+        list.retain(|element| *element != removed);
+        let list: Vec<_> = list.into_iter().map(arrays::quoted).collect();
+        Ok(Value::Text(format!("{{{}}}", list.join(","))))
+    })?;
+    scalar(connection, "array_upper", 2, |context| {
+        let of_first = context.get::<Option<i64>>(1)? == Some(1);
+        let list = list(context)?.filter(|list| of_first && !list.is_empty());
+        Ok(list.map_or(Value::Null, |list| Value::Integer(list.len() as i64)))
+    })?;
     let flags = FunctionFlags::SQLITE_UTF8
         | FunctionFlags::SQLITE_INNOCUOUS
         | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_aggregate_function("array_agg", 1, flags, Elements)
+}
+
+/// Joins the elements of an array; those that are NULL are left out unless there is a third
+/// argument to stand for them.
+fn joined(context: &Context<'_>) -> Result<Value> {
+    let Some(list) = list(context)? else { return Ok(Value::Null) };
+    let Some(between) = optional_text(context.get_raw(1)) else { return Ok(Value::Null) };
+    let null = if context.len() > 2 { optional_text(context.get_raw(2)) } else { None };
+    let list: Vec<_> = list.into_iter().filter_map(|element| element.or(null.clone())).collect();
+    let length = list.iter().map(|element| element.len() + between.len()).sum::<usize>();
+    if length > LENGTH_MAX {
+        return Err(failed(LONG_ARRAY));
+    }
+    Ok(Value::Text(list.join(&between)))
+}
+
+/// Returns the elements of the array that is the first argument; `None` for NULL.
+fn list(context: &Context<'_>) -> Result<Option<Vec<Option<String>>>> {
+    let Some(text) = optional_text(context.get_raw(0)) else { return Ok(None) };
+    if text.len() > LENGTH_MAX {
+        return Err(failed(LONG_ARRAY));
+    }
+    arrays::elements(&text).map(Some).ok_or_else(|| malformed(&text))
+}
+
+fn optional_text(value: ValueRef<'_>) -> Option<String> {
+    (value != ValueRef::Null).then(|| types::to_text(value))
+}
+
+fn malformed(text: &str) -> Error {
+    let shown: String = text.chars().take(40).collect();
+    failed(&format!("malformed array literal: \"{shown}\""))
 }
 
 /// Returns the elements of an array as a JSON array.
@@ -36,8 +84,7 @@ fn elements(array: ValueRef<'_>) -> Result<Value> {
         return Err(failed(LONG_ARRAY));
     }
     let json = arrays::json(&text).map(Value::Text);
-    let shown = || text.chars().take(40).collect::<String>();
-    json.ok_or_else(|| failed(&format!("malformed array literal: \"{}\"", shown())))
+    json.ok_or_else(|| malformed(&text))
 }
 
 /// The array of all values.
@@ -84,6 +131,12 @@ mod tests {
                 "'[1,\"x\",null,-2.5,\"007\",\"1.50\"]'",
             ),
             ("ums_elements('1 2')".into(), "'[1,2]'"),
+            ("array_to_string('{a,NULL,b}', ', ')".into(), "'a, b'"),
+            ("array_to_string('{a,NULL,b}', ', ', '*')".into(), "'a, *, b'"),
+            ("array_to_string('{}', ', ')".into(), "''"),
+            ("array_remove('{a,NULL,b,\"a\"}', 'a')".into(), "'{NULL,b}'"),
+            ("array_upper('{a,b}', 1)".into(), "2"),
+            ("array_upper('{}', 1)".into(), "NULL"),
             ("ums_elements('')".into(), "'[]'"),
             ("ums_elements('a')".into(), "malformed array literal: \"a\""),
         ] {

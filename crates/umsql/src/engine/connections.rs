@@ -14,8 +14,8 @@ use super::folders::Folders;
 use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
 use super::{
-    alter, catalog, files, formats, functions, limits, math, opening, patterns, strings, tables,
-    templates, texts,
+    alter, catalog, definitions, empty_catalog, files, formats, functions, limits, math, opening,
+    patterns, strings, tables, templates, texts,
 };
 use crate::budget::Budget;
 use crate::error::{Result, SqlError};
@@ -234,6 +234,7 @@ impl Engine {
         functions::register(&connection, &probe)?;
         let config = Arc::new(Lock::new(Config::new(Timeouts::default(), 0)));
         functions::settings(&connection, &probe, &config)?;
+        definitions::register(&connection, &config)?;
         texts::register(&connection, self.limits.value)?;
         patterns::register(&connection)?;
         formats::register(&connection, self.limits.value)?;
@@ -388,6 +389,7 @@ impl Lease {
     pub(crate) fn ensure_catalog(&mut self) -> Result<()> {
         let db = self.db.as_mut().expect("a lease has its connection until it is dropped");
         if !db.catalog {
+            db.connection.execute_batch(&empty_catalog::views())?;
             db.connection.execute_batch(catalog::VIEWS)?;
             // In a transaction that is rolled back, the views go with it.
             db.catalog = db.connection.is_autocommit();

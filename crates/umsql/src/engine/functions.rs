@@ -199,7 +199,7 @@ fn catalog(connection: &Connection) -> Result<()> {
     }
     scalar(connection, "pg_get_userbyid", 1, |_| Ok(text("ums")))?;
     scalar(connection, "pg_encoding_to_char", 1, |_| Ok(text("UTF8")))?;
-    for name in ["array_to_string", "obj_description", "col_description"] {
+    for name in ["obj_description", "col_description"] {
         scalar(connection, name, 2, null)?;
     }
     for arguments in [2, 3] {

@@ -40,6 +40,8 @@ mod times;
 mod values;
 
 mod connections;
+mod definitions;
+mod empty_catalog;
 mod digests;
 mod division;
 

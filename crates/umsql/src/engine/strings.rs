@@ -207,12 +207,30 @@ pub(super) fn quoted_literal(text: &str) -> String {
     format!("{escape}'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
+/// The keywords of PostgreSQL 15 that are no names without quotes, or not of everything.
+const KEYWORDS: &str = "\
+    all analyse analyze and any array as asc asymmetric authorization between bigint binary \
+    bit boolean both case cast char character check coalesce collate collation column \
+    concurrently constraint create cross current_catalog current_date current_role \
+    current_schema current_time current_timestamp current_user dec decimal default \
+    deferrable desc distinct do else end except exists extract false fetch float for \
+    foreign freeze from full grant greatest group grouping having ilike in initially inner \
+    inout int integer intersect interval into is isnull join lateral leading least left \
+    like limit localtime localtimestamp national natural nchar none normalize not notnull \
+    null nullif numeric offset on only or order out outer overlaps overlay placing position \
+    precision primary real references returning right row select session_user setof similar \
+    smallint some substring symmetric table tablesample then time timestamp to trailing \
+    treat trim true union unique user using values varchar variadic verbose when where \
+    window with xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces \
+    xmlparse xmlpi xmlroot xmlserialize xmltable";
+
 /// Returns a text as a name, in quotes if it needs them.
 pub(super) fn quoted_name(text: &str) -> String {
     let is_plain = |(at, char): (usize, char)| {
         matches!(char, 'a'..='z' | '_') || (at > 0 && char.is_ascii_digit())
     };
-    if !text.is_empty() && text.char_indices().all(is_plain) {
+    let is_word = || KEYWORDS.split(' ').any(|word| word == text);
+    if !text.is_empty() && text.char_indices().all(is_plain) && !is_word() {
         return text.to_owned();
     }
     format!("\"{}\"", text.replace('"', "\"\""))

@@ -250,7 +250,8 @@ const OF_TEXTS: &str = "\
     quote_literal quote_ident btrim ltrim rtrim lower upper substr pg_substr pg_text \
     pg_text_real substring overlay trim replace md5 concat concat_ws hex quote typeof \
     group_concat string_agg printf format pg_format version strftime pg_get_indexdef \
-    pg_get_viewdef pg_get_constraintdef pg_get_expr format_type time";
+    pg_get_viewdef pg_get_constraintdef pg_get_expr format_type time pg_encoding_to_char \
+    obj_description shobj_description col_description array_to_string";
 
 /// Returns the type of a call whose arguments do not matter.
 pub(super) fn fixed(function: &str) -> Option<u32> {
@@ -265,6 +266,7 @@ pub(super) fn fixed(function: &str) -> Option<u32> {
         | "float8mul" => types::FLOAT8,
         _ if OF_TEXTS.split_ascii_whitespace().any(|name| name == function) => types::TEXT,
         "current_database" | "current_user" | "current_schema" | "session_user" => types::NAME,
+        "current_schemas" => arrays::array_of(types::NAME)?,
         "date" => types::DATE,
         "datetime" => types::TIMESTAMP,
         "now" | "clock_timestamp" | "statement_timestamp" | "transaction_timestamp" => {

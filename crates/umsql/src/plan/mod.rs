@@ -43,6 +43,7 @@ mod refusals;
 mod results;
 mod rows;
 mod scope;
+mod sequences;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -49,11 +49,12 @@ const CATALOG: [(u32, &str); 10] = [
          rolinherit rolcreaterole rolcreatedb rolcanlogin rolreplication rolbypassrls \
          datallowconn datistemplate hasindexes typnotnull typisdefined attislocal \
          indisexclusion indimmediate indisready indislive indnullsnotdistinct opcdefault \
-         seqcycle convalidated conislocal connoinherit relisshared usesuper",
+         seqcycle relispopulated atthasmissing is_instead is_called lanispl lanpltrusted \
+         convalidated conislocal connoinherit relisshared usesuper",
     ),
     (
         types::NAME,
-        "opcname relname attname nspname typname datname rolname usename amname spcname \
+        "opcname rulename relname attname nspname typname datname rolname usename amname spcname \
          collname conname extname schemaname tablename tableowner tablespace indexname \
          table_catalog table_schema table_name column_name viewname viewowner",
     ),
@@ -62,20 +63,22 @@ const CATALOG: [(u32, &str); 10] = [
         "oid relnamespace relowner relam relfilenode reltoastrelid reltablespace reloftype \
          reltype attrelid atttypid attcollation adrelid indexrelid indrelid typnamespace \
          typelem typrelid typarray typbasetype typcollation typowner nspowner datdba \
-         dattablespace usesysid conrelid conindid confrelid conparentid contypid connamespace \
-         objoid classoid collnamespace enumtypid rngtypid rngsubtype roleid member",
+         dattablespace usesysid conrelid conindid confrelid conparentid contypid \
+         connamespace objoid classoid classid objid refclassid refobjid ev_class tableoid \
+         seqrelid seqtypid amhandler opcmethod opcnamespace opcowner opcfamily opcintype \
+         opckeytype collnamespace enumtypid rngtypid rngsubtype roleid member",
     ),
-    (types::INT2, "attnum attlen relnatts relchecks typlen indnatts indnkeyatts adnum"),
+    (types::INT2, "attnum attlen attinhcount relnatts relchecks typlen indnatts indnkeyatts adnum"),
     (
         types::INT4,
         "atttypmod attndims typtypmod encoding datconnlimit rolconnlimit relpages \
-         ordinal_position attstattarget objsubid",
+         ordinal_position attstattarget objsubid refobjsubid",
     ),
     (
         types::CHAR,
         "relkind relpersistence relreplident attidentity attgenerated attstorage \
          attcompression typtype typcategory typdelim amtype datlocprovider contype \
-         confupdtype confdeltype confmatchtype",
+         confupdtype confdeltype confmatchtype deptype ev_type ev_enabled attalign typstorage",
     ),
     (types::VARCHAR, "table_type data_type is_nullable column_default"),
     (types::FLOAT4, "reltuples enumsortorder"),

@@ -14,6 +14,7 @@ use super::names::Names;
 use super::operators::{is_rewritten, rewrite_operators};
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
+use super::sequences::sequence_values;
 use crate::dialect::tokens::{Token, statements, tokens};
 use crate::dialect::{
     Edits, Explain, Statement, delete_using, explain, statement, unnested, unqualified,
@@ -144,11 +145,15 @@ fn typed(
     let parameters = parameter_types(tokens, declared, &Names::new(db, tokens))?;
     let edits = assignments(tokens, (declared, &parameters), db)?.and(literals);
     let edits = edits.and(unqualified(tokens)?).and(delete_using(tokens)).and(unnested(tokens));
+    let sequence = sequence_values(tokens, db);
+    let of_sequence = sequence.is_some();
+    let edits = edits.and(sequence.unwrap_or_default());
     let results = analyse(tokens, &parameters, db)?;
     let mut statement = statement::recognise(tokens, text, &edits)?;
     if let Statement::Sql(sql) = &mut statement {
         check_dependents(tokens, sql, db)?;
         sql.types = results;
+        sql.catalog |= of_sequence;
         rewrite_operators(sql, &parameters, db)?;
     }
     Ok((statement, parameters))

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use super::analysis::Analysis;
 use super::expression::Typed;
 use super::parts::{
-    COLUMNS_MAX, Columns, Item, NameScope, Outcome, QueryClause, QueryLevel, TypedOperand,
+    COLUMNS_MAX, Columns, Item, NameScope, Outcome, QueryClause, QueryLevel, Relation,
+    RelationSource, TypedOperand,
 };
 use crate::dialect::tokens::TokenKind;
 use crate::wire::types;
@@ -400,6 +401,7 @@ impl Analysis<'_, '_> {
             level.aliases = items.iter().filter_map(|item| item.alias.clone()).collect();
         }
         self.clause(QueryClause::Condition);
+        let has_condition = clauses.r#where.is_some();
         if let Some(range) = clauses.r#where {
             self.condition_at(&scope, "WHERE", range);
         }
@@ -422,7 +424,12 @@ impl Analysis<'_, '_> {
         let has_aggregate = self.levels.last().is_some_and(|level| level.has_aggregate);
         let is_one = clauses.limit.is_some_and(|range| self.limit(range));
         let has_from = clauses.from.is_some();
-        let is_single = (has_aggregate && !is_grouped) || is_one || !has_from;
+        // A condition selects an object of the catalogue by its number. The check of the others
+        // needs a WITH clause, which SQLite has only in statements with fewer than 200 cursors:
+        // one of the catalogue may have more.
+        let is_catalog = |relation: &Relation| matches!(relation.source, RelationSource::Catalog);
+        let of_catalog = has_condition && has_from && scope.relations.iter().all(is_catalog);
+        let is_single = (has_aggregate && !is_grouped) || is_one || !has_from || of_catalog;
         QueryResults { columns, is_single, of_set: false }
     }
 

@@ -108,7 +108,7 @@ pub(crate) fn quoted(text: Option<String>) -> String {
 }
 
 /// Returns the elements of the text form of an array.
-pub(super) fn elements(text: &str) -> Option<Vec<Option<String>>> {
+pub(crate) fn elements(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.strip_prefix('{')?.strip_suffix('}')?;
     let mut found = Vec::new();
     let mut rest = inner.chars().peekable();
