@@ -2,13 +2,14 @@
 //!
 //! All changes of one statement happen, or none.
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 use crate::dialect::AlterTable;
-use crate::dialect::alter::{TableChange, changed, type_of};
+use crate::dialect::alter::{Owner, TableChange, changed, named_key, type_of};
 use crate::dialect::translate::quote;
-use crate::engine::{Lease, check_keys};
+use crate::engine::{Lease, check_keys, sequences};
 use crate::error::{Failure, Result, SqlError};
+use crate::identity::{definition, number, number_by_default};
 use crate::run::Ran;
 use crate::session::{Session, Tx};
 use crate::wire::types;
@@ -16,13 +17,22 @@ use crate::wire::types;
 impl Session {
     /// Carries out ALTER TABLE.
     pub(crate) fn alter_table(&mut self, alter: &AlterTable) -> std::result::Result<Ran, Failure> {
+        self.change_schema("ALTER TABLE", |lease| carry_out(lease, alter))
+    }
+
+    /// Carries out a statement that changes the schema in several steps.
+    pub(crate) fn change_schema(
+        &mut self,
+        tag: &str,
+        carry_out: impl FnOnce(&Lease) -> Result<()>,
+    ) -> std::result::Result<Ran, Failure> {
         self.begin_several();
         let outcome = self.with_lease(|me, lease| {
             me.begin_statement(lease)?;
             me.own_gate(lease)?;
             let is_alone = lease.is_autocommit();
             lease.execute_batch(if is_alone { "BEGIN" } else { "SAVEPOINT ums_alter" })?;
-            let outcome = carry_out(lease, alter);
+            let outcome = carry_out(lease);
             lease.execute_batch(match (&outcome, is_alone) {
                 (Ok(()), true) => "COMMIT",
                 (Ok(()), false) => "RELEASE ums_alter",
@@ -38,7 +48,30 @@ impl Session {
             Ok(outcome?)
         });
         self.release_gate_outside();
-        outcome.map(|()| Ran::Complete("ALTER TABLE".into()))
+        outcome.map(|()| Ran::Complete(tag.into()))
+    }
+
+    /// Checks that the owner of a relation is the one that it gets: all have the same.
+    pub(crate) fn change_owner(&mut self, owner: &Owner) -> std::result::Result<Ran, Failure> {
+        let same = ["ums", "current_user", "current_role", "session_user"];
+        if !same.contains(&owner.role.as_str()) {
+            let message = format!("role \"{}\" does not exist", owner.role);
+            return Err(SqlError::new("42704", message)
+                .hint("The role ums owns everything; pg_restore and pg_dump have --no-owner.")
+                .into());
+        }
+        let name = &owner.relation;
+        let found = self.with_lease(|me, lease| {
+            me.begin_statement(lease)?;
+            let known = "SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE";
+            let is_known = lease.prepare(known)?.exists([name])?;
+            Ok(is_known || sequences(lease)?.iter().any(|one| one.name.eq_ignore_ascii_case(name)))
+        })?;
+        if !found && !owner.if_exists {
+            let message = format!("relation \"{name}\" does not exist");
+            return Err(SqlError::new("42P01", message).into());
+        }
+        Ok(Ran::Complete(owner.tag.into()))
     }
 
     /// Looks for rows that refer to none, now and after each statement of the transaction.
@@ -54,7 +87,7 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
         let message = format!("permission denied for table {}", alter.table);
         return Err(SqlError::new("42501", message));
     }
-    let Some(mut definition) = definition(lease, &alter.table)? else {
+    let Some((table, mut definition)) = definition(lease, &alter.table)? else {
         if alter.if_exists {
             return Ok(());
         }
@@ -63,9 +96,7 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
     };
     for change in &alter.changes {
         match change {
-            TableChange::Type { column, declared }
-                if is_row_number(lease, &alter.table, column)? =>
-            {
+            TableChange::Type { column, declared } if is_row_number(lease, &table, column)? => {
                 let (oid, _) = type_of(declared);
                 if matches!(oid, types::INT2 | types::INT4 | types::INT8) {
                     continue;
@@ -78,7 +109,20 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
             TableChange::Type { column, declared } if declared.eq_ignore_ascii_case("integer") => {
                 let (column, declared) = (column.clone(), "int".to_owned());
                 let change = TableChange::Type { column, declared };
-                apply(lease, &alter.table, &mut definition, &change)?;
+                apply(lease, &table, &mut definition, &change)?;
+                continue;
+            }
+            TableChange::Key { name, is_primary, columns } => {
+                let key = (name.as_deref(), *is_primary, &columns[..]);
+                add_key(lease, &table, &mut definition, key)?;
+                continue;
+            }
+            TableChange::Identity { column, options } => {
+                number(lease, &table, &mut definition, column, options)?;
+                continue;
+            }
+            TableChange::Numbers { column, sequence } => {
+                number_by_default(lease, &table, &mut definition, column, sequence)?;
                 continue;
             }
             TableChange::Drop { constraint, if_exists } => {
@@ -91,9 +135,48 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
             }
             _ => (),
         }
-        apply(lease, &alter.table, &mut definition, change)?;
+        apply(lease, &table, &mut definition, change)?;
     }
     Ok(())
+}
+
+/// Adds a PRIMARY KEY or a UNIQUE: a unique index, unless it is the key that a numbered column has
+/// already.
+fn add_key(
+    lease: &Lease,
+    table: &str,
+    definition: &mut String,
+    (name, is_primary, columns): (Option<&str>, bool, &[String]),
+) -> Result<()> {
+    let own = match is_primary {
+        true => format!("{table}_pkey"),
+        false => format!("{table}_{}_key", columns.join("_")),
+    };
+    let name = name.unwrap_or(&own);
+    let taken = "SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE";
+    let is_taken = lease.prepare(taken)?.exists([name])?;
+    let exists = || SqlError::new("42P07", format!("relation \"{name}\" already exists"));
+    if is_primary {
+        if let Some(named) = named_key(definition, name, columns)? {
+            if is_taken {
+                return Err(exists());
+            }
+            *definition = named;
+            return lease.redefine(table, definition);
+        }
+        let has_key = "SELECT EXISTS (SELECT 1 FROM pragma_table_info(?1) WHERE pk > 0)
+            OR EXISTS (SELECT 1 FROM pragma_index_list(?1) WHERE name = ?1 || '_pkey')";
+        if lease.query_row(has_key, [table], |row| row.get(0))? {
+            let message = format!("multiple primary keys for table \"{table}\" are not allowed");
+            return Err(SqlError::new("42P16", message));
+        }
+    }
+    if is_taken {
+        return Err(exists());
+    }
+    let columns: Vec<_> = columns.iter().map(|column| quote(column)).collect();
+    let (name, on, columns) = (quote(name), quote(table), columns.join(", "));
+    Ok(lease.execute_batch(&format!("CREATE UNIQUE INDEX {name} ON {on} ({columns})"))?)
 }
 
 /// Carries out one change, and checks or converts what is stored.
@@ -108,11 +191,6 @@ fn apply(lease: &Lease, table: &str, definition: &mut String, change: &TableChan
         TableChange::Type { column, declared } => convert(lease, table, column, declared),
         _ => Ok(()),
     }
-}
-
-fn definition(db: &Connection, table: &str) -> Result<Option<String>> {
-    let text = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
-    Ok(db.query_row(text, [table], |row| row.get(0)).optional()?)
 }
 
 /// Returns whether the column is the number of the row.

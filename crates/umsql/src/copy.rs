@@ -34,6 +34,7 @@ impl Session {
             self.lease()?.execute_batch("BEGIN")?;
         }
         let outcome = self.copy_rows(conn, copy);
+        self.forget_numbers(copy);
         if own_transaction {
             self.tx = Tx::Implicit;
             if outcome.is_ok() {
@@ -102,6 +103,14 @@ impl Session {
         }
         lines.end();
         Ok(count + self.copy_lines(&target, &mut lines)?)
+    }
+
+    /// Forgets what the session has got from the sequence of the table, of which the rows may have
+    /// taken numbers.
+    fn forget_numbers(&mut self, copy: &Copy) {
+        if let Some(sequences) = &mut self.config.sequences {
+            sequences.forget_table(&copy.table);
+        }
     }
 
     /// Takes the number of bytes that have arrived since the last progress, and returns how many

@@ -10,7 +10,7 @@ use rusqlite::types::{Value, ValueRef};
 
 use crate::dialect::statement::check_verb;
 use crate::dialect::tokens::{statements, tokens};
-use crate::dialect::{Copy, Sql, Statement};
+use crate::dialect::{Copy, Manner, Sql, Statement};
 use crate::engine::{Engine, Lease, check_keys};
 use crate::error::{CANCELLED, Failure, NOT_AUTHORIZED, Result, SqlError, position};
 use crate::host::{self, Conn};
@@ -169,6 +169,8 @@ impl Session {
         match statement {
             Statement::Sql(sql) => self.execute_sql(conn, sql, call),
             Statement::Alter(alter) => self.alter_table(alter),
+            Statement::Owner(owner) => self.change_owner(owner),
+            Statement::Sequence(sequence) => self.change_sequence(sequence),
             Statement::CheckConstraints => self.check_constraints(),
             Statement::Explain(explain) => self.explain(conn, explain, call),
             Statement::Prepare(prepare) => {
@@ -200,9 +202,14 @@ impl Session {
         sql: &Sql,
         call: Call<'_>,
     ) -> std::result::Result<Ran, Failure> {
-        if sql.alone && (self.tx != Tx::Idle || self.several) {
-            let message = format!("{} cannot run inside a transaction block", sql.tag);
-            return Err(SqlError::new("25001", message).into());
+        match sql.manner {
+            Manner::Plain => (),
+            Manner::Numbers(takes) => return self.execute_numbering(conn, sql, takes, call),
+            Manner::Alone if self.tx == Tx::Idle && !self.several => (),
+            Manner::Alone => {
+                let message = format!("{} cannot run inside a transaction block", sql.tag);
+                return Err(SqlError::new("25001", message).into());
+            }
         }
         // One statement of the client may be several statements for SQLite. All of them take
         // effect, or none.
@@ -261,7 +268,7 @@ impl Session {
         outcome.and_then(|ran| Ok(ended.map(|()| ran)?))
     }
 
-    fn run_texts(
+    pub(crate) fn run_texts(
         &mut self,
         conn: &mut dyn Conn,
         lease: &mut Lease,
@@ -302,10 +309,15 @@ impl Session {
             outcome?;
             self.kept.rows += rest.capacity();
             if !rest.is_empty() {
+                // All rows have been stored.
+                self.note_taken(sql, lease, 1);
                 return Ok(Ran::Suspended(rest));
             }
             let changes = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE");
             rows += if changes { lease.changes() as usize } else { sent };
+            if changes {
+                self.note_taken(sql, lease, rows);
+            }
             if call.limit > 0 && sent == call.limit {
                 // The row limit is exactly the number of rows, so the client's next Execute gets no
                 // rows.
@@ -314,6 +326,16 @@ impl Session {
         }
         let counts = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE" | "SELECT");
         Ok(Ran::Complete(if counts { format!("{} {rows}", sql.tag) } else { sql.tag.to_owned() }))
+    }
+}
+
+impl Session {
+    /// Notes which number an INSERT has taken last from a sequence, if it has stored rows.
+    fn note_taken(&mut self, sql: &Sql, lease: &Lease, rows: usize) {
+        if let Some(taken) = &sql.taken {
+            let number = (rows > 0).then(|| lease.last_insert_rowid());
+            self.config.sequences.get_or_insert_default().took_some(taken, number);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::dialect::{Characteristics, Isolation};
 use crate::error::{Result, SqlError};
 use crate::known_settings::{KNOWN, Known, REPORTED, Rule};
+use crate::sequences::Sequences;
 use crate::timeouts::Timeouts;
 use crate::tx_mode::TxMode;
 use crate::wire::{datetime, types};
@@ -91,6 +92,8 @@ pub(crate) struct Config {
     pub(crate) pid: u32,
     /// The most bytes of names and values together.
     room: usize,
+    /// What the session knows of sequences, once it has used one.
+    pub(crate) sequences: Option<Box<Sequences>>,
     /// The error of a function that has changed a setting, or read one.
     pub(crate) failed: Option<SqlError>,
 }
@@ -109,6 +112,7 @@ impl Config {
             statement: None,
             room,
             pid: 0,
+            sequences: None,
             failed: None,
         }
     }

@@ -172,6 +172,9 @@ impl Session {
         if matches!(tag, "DISCARD ALL" | "DISCARD TEMP") {
             self.drop_temporary_tables()?;
         }
+        if matches!(tag, "DISCARD ALL" | "DISCARD SEQUENCES") {
+            self.config.sequences = None;
+        }
         if tag == "DISCARD ALL" {
             self.prepared = Vec::new();
             self.portals = Vec::new();

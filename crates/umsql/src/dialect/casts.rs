@@ -176,6 +176,10 @@ impl Rewriter<'_, '_> {
         let Some(truth) = literal.and_then(|token| types::truth(&token.value())) else {
             return false;
         };
+        // `defaults` translates a cast.
+        if self.next_is(2, "::") {
+            return false;
+        }
         let before = self.tokens[..self.at].iter().rev().take(8);
         let mut column = before.take_while(|token| !token.sign(",") && !token.sign("("));
         if !column.any(|token| token.is("bool") || token.is("boolean")) {

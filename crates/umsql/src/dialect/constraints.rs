@@ -1,6 +1,7 @@
 //! The constraints in the text of a CREATE TABLE, for the catalogue: SQLite keeps them there, and
 //! tells neither their names nor their conditions.
 
+use super::identity::UNNAMED;
 use super::keys::{definitions, is_constraint};
 use super::tokens::{Token, closing, items, tokens};
 
@@ -55,8 +56,12 @@ pub(crate) fn constraints(table: &str, text: &str) -> Vec<Constraint> {
                     .map_or(1, |_| closing(&item[at..]).map_or(item.len(), |len| len + 1));
                 continue;
             };
+            // The key of a numbered column is the client's only when it has got a name.
+            let is_unnamed = named.as_deref() == Some(UNNAMED);
             let (constraint, end) = one(text, table, kind, column.as_deref(), &item[start..]);
-            found.push(Constraint { name: named.take().unwrap_or(constraint.name), ..constraint });
+            let constraint =
+                Constraint { name: named.take().unwrap_or(constraint.name), ..constraint };
+            found.extend((!is_unnamed).then_some(constraint));
             at = (start + end).max(at + 1);
         }
     }
@@ -155,5 +160,7 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert!(constraints("t", "create table t as select 1").is_empty());
+        let unnamed = "create table t(id integer constraint ums_identity primary key)";
+        assert!(constraints("t", unnamed).is_empty());
     }
 }

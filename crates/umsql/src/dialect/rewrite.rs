@@ -386,6 +386,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 return self.definition();
             }
             "pg_options_to_table" => return self.no_options(),
+            "nextval" | "setval" | "currval" => return self.sequence_call(word),
             "bool_and" | "every" => "min",
             "bool_or" => "max",
             // The only one that the catalogue's queries have is of a view without rows.
@@ -434,6 +435,23 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let Some(field) = field.filter(|_| self.next_is(3, "from")) else { return false };
         let field = field.value().replace('\'', "''");
         let start = self.put(4, &format!("extract('{field}',"));
+        let (product, cast, query) = (self.product.take(), false, false);
+        self.open.push(Open { operand: start, start, product, cast, query, only: None });
+        self.operand = None;
+        true
+    }
+
+    /// Leaves out the cast in `nextval('s'::regclass)`: a sequence has no number here.
+    fn sequence_call(&mut self, word: &str) -> bool {
+        let Some(name) = self.peek(2).filter(|name| name.kind == TokenKind::Text) else {
+            return false;
+        };
+        let is_own = self.next_is(4, "pg_catalog") && self.next_is(5, ".");
+        let to = if is_own { 6 } else { 4 };
+        if !self.next_is(3, "::") || !self.next_is(to, "regclass") {
+            return false;
+        }
+        let start = self.put(to + 1, &format!("{word}({}", name.text));
         let (product, cast, query) = (self.product.take(), false, false);
         self.open.push(Open { operand: start, start, product, cast, query, only: None });
         self.operand = None;
@@ -519,8 +537,9 @@ pub(super) fn spelled(truth: bool) -> &'static str {
 /// Returns whether the token is a word between operands, so that neither a call nor a
 /// cast extends across it.
 pub(super) fn is_operator_word(token: &Token<'_>) -> bool {
-    const WORDS: [&str; 34] = [
+    const WORDS: [&str; 35] = [
         "select",
+        "default",
         "from",
         "where",
         "and",

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::alter::{self, AlterTable};
+use super::alter::{self, AlterTable, Owner};
 use super::characteristics::{Begin, Characteristics, TableLock};
 use super::copy::{self, Copy, CopyOut};
 use super::cursor::Cursor;
@@ -11,6 +11,7 @@ use super::edits::Edits;
 use super::explain::Explain;
 use super::prepare::{Execute, Prepare};
 use super::reader::{Reader, near};
+use super::sequence::SequenceStatement;
 use super::tokens::{Token, TokenKind};
 use super::translate::{self, Sql};
 use crate::error::{Result, SqlError};
@@ -65,6 +66,8 @@ pub(crate) enum Statement {
     /// A statement that is accepted and has no effect. The text is its command tag.
     Accepted(&'static str),
     Alter(AlterTable),
+    Owner(Owner),
+    Sequence(SequenceStatement),
     /// `SET CONSTRAINTS .. IMMEDIATE`.
     CheckConstraints,
     Explain(Box<Explain>),
@@ -97,6 +100,12 @@ pub(crate) fn recognise(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Re
     }
     if let Some(statement) = session_statement(Reader::new(tokens))? {
         return Ok(statement);
+    }
+    if let Some(owner) = Owner::read(Reader::new(tokens))? {
+        return Ok(Statement::Owner(owner));
+    }
+    if let Some(sequence) = SequenceStatement::read(Reader::new(tokens))? {
+        return Ok(Statement::Sequence(sequence));
     }
     if let Some(alter) = alter::read(tokens, source)? {
         return Ok(Statement::Alter(alter));

@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::characteristics::{self, LockPatience};
 use super::edits::Edits;
 use super::keys;
-use super::reader::{Reader, near};
+use super::reader::Reader;
 use super::rewrite::rewrite;
 use super::titles::{Title, titles};
 use super::tokens::{Token, TokenKind};
@@ -37,12 +37,33 @@ pub(crate) struct Sql {
     /// Whether the statement changes its connection, so that other sessions cannot use the
     /// connection afterwards.
     pub(crate) pins: bool,
-    /// Whether the statement must not run inside a transaction.
-    pub(crate) alone: bool,
+    /// How the statement must be executed.
+    pub(crate) manner: Manner,
     /// Whether the statement mentions the catalogue views.
     pub(crate) catalog: bool,
     /// What happens if others have the lock that its clause FOR UPDATE asks for, if it has one.
     pub(crate) locks: Option<LockPatience>,
+    /// What an INSERT takes from a sequence.
+    pub(crate) taken: Option<Box<TakenNumbers>>,
+}
+
+/// What an INSERT takes from the sequence of its table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TakenNumbers {
+    /// The name of the sequence.
+    pub(crate) sequence: Box<str>,
+    /// Whether the last row certainly gets a number from it.
+    pub(crate) is_sure: bool,
+}
+
+/// How a statement must be executed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Manner {
+    Plain,
+    /// Outside a transaction.
+    Alone,
+    /// Its functions use sequences; with a lock, if they may change them.
+    Numbers(Option<LockPatience>),
 }
 
 /// The types of a statement's columns. The list is empty if they are not known.
@@ -79,9 +100,10 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
     if locks.is_some() {
         unsupported::refuse_lock(tokens)?;
     }
-    let text = match tokens[0].is("create") {
-        true => rewrite(source, tokens, &keys::of_columns(tokens)?),
-        false => rewrite(source, tokens, edits),
+    let text = match &tokens[0] {
+        first if first.is("create") => rewrite(source, tokens, &keys::of_columns(tokens)?),
+        first if first.is("alter") => rewrite(source, tokens, &keys::of_added_column(tokens)?),
+        _ => rewrite(source, tokens, edits),
     };
     let begin = tokens[0].at;
     // A name in double quotes gets others.
@@ -101,7 +123,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
         ),
         pins: matches!(first.as_str(), "pragma" | "attach" | "detach")
             || (first == "create" && temporary),
-        alone: first == "vacuum",
+        manner: if first == "vacuum" { Manner::Alone } else { numbers(tokens, locks) },
         catalog: tokens.iter().any(|t| {
             let start = t.text.get(..3).unwrap_or_default();
             t.kind == TokenKind::Word
@@ -111,7 +133,23 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
         }),
         texts: vec![text],
         locks,
+        taken: None,
     })
+}
+
+/// Looks for calls of functions that use sequences.
+fn numbers(tokens: &[Token<'_>], locks: Option<LockPatience>) -> Manner {
+    let mut manner = Manner::Plain;
+    for two in tokens.windows(2).filter(|two| two[1].sign("(")) {
+        let is = |names: &[&str]| names.iter().any(|name| two[0].is(name));
+        if is(&["nextval", "setval"]) {
+            return Manner::Numbers(Some(locks.unwrap_or(LockPatience::Waits)));
+        }
+        if is(&["currval", "lastval", "pg_get_serial_sequence"]) {
+            manner = Manner::Numbers(locks);
+        }
+    }
+    manner
 }
 
 fn tag(first: &str, second: &str, tokens: &[Token<'_>]) -> &'static str {
@@ -174,9 +212,10 @@ fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
         types: ResultTypes::default(),
         alters: true,
         pins: false,
-        alone: false,
+        manner: Manner::Plain,
         catalog: false,
         locks: None,
+        taken: None,
     };
     if r.take(&["truncate"]) {
         r.take(&["table"]);
@@ -193,7 +232,7 @@ fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
             let target = if r.rest.is_empty() { String::new() } else { quote(&r.table()?) };
             return Ok(Some(ddl(vec![format!("ANALYZE {target}")], "VACUUM")));
         }
-        return Ok(Some(Sql { alone: true, ..ddl(vec!["VACUUM".into()], "VACUUM") }));
+        return Ok(Some(Sql { manner: Manner::Alone, ..ddl(vec!["VACUUM".into()], "VACUUM") }));
     }
     for (words, tag) in [
         (["drop", "table"], "DROP TABLE"),
@@ -205,9 +244,6 @@ fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
             let drop = |name: &String| format!("{tag} {exists}{}", quote(name));
             return Ok(Some(ddl(tables(&mut r)?.iter().map(drop).collect(), tag)));
         }
-    }
-    if r.take(&["alter", "table"]) {
-        return Ok(add_key(r)?.map(|text| ddl(vec![text], "ALTER TABLE")));
     }
     Ok(None)
 }
@@ -223,40 +259,6 @@ fn tables(r: &mut Reader<'_, '_>) -> Result<Vec<String>> {
     let _ = r.take(&["cascade"]) || r.take(&["restrict"]);
     r.end()?;
     Ok(names)
-}
-
-/// Translates the addition of a key to a table: in SQLite that creates a unique index.
-fn add_key(mut r: Reader<'_, '_>) -> Result<Option<String>> {
-    r.take(&["if", "exists"]);
-    r.take(&["only"]);
-    let table = r.table()?;
-    if !r.take(&["add"]) {
-        return Ok(None);
-    }
-    let named = if r.take(&["constraint"]) { Some(r.name()?) } else { None };
-    let suffix = if r.take(&["primary", "key"]) {
-        "pkey"
-    } else if r.take(&["unique"]) {
-        "key"
-    } else if named.is_some() || r.take(&["foreign"]) || r.take(&["check"]) {
-        return Err(SqlError::unsupported(
-            "SQLite cannot add this constraint to a table that exists",
-        )
-        .hint("Write the constraint in CREATE TABLE."));
-    } else {
-        return Ok(None);
-    };
-    let open = r.next()?;
-    if !open.sign("(") {
-        return Err(near(open));
-    }
-    let mut columns = vec![quote(&r.name()?)];
-    while r.take(&[","]) {
-        columns.push(quote(&r.name()?));
-    }
-    let name = named.unwrap_or_else(|| format!("{table}_{suffix}"));
-    let (name, table) = (quote(&name), quote(&table));
-    Ok(Some(format!("CREATE UNIQUE INDEX {name} ON {table} ({})", columns.join(", "))))
 }
 
 /// Returns a name in quotes.
@@ -317,11 +319,6 @@ mod tests {
         let drop = all("drop table if exists a, public.b cascade");
         assert_eq!(drop, ["DROP TABLE IF EXISTS \"a\"", "DROP TABLE IF EXISTS \"b\""]);
         assert_eq!(all("truncate table a, b"), ["DELETE FROM \"a\"", "DELETE FROM \"b\""]);
-        let key = one("alter table pgbench_branches add primary key (bid)");
-        assert_eq!(
-            key,
-            "CREATE UNIQUE INDEX \"pgbench_branches_pkey\" ON \"pgbench_branches\" (\"bid\")"
-        );
         assert_eq!(one("vacuum analyze t"), "ANALYZE \"t\"");
         assert_eq!(
             one("create unlogged table t(a serial primary key)"),

@@ -51,21 +51,21 @@ const OWN: &str = "\
     acldefault age array_agg array_remove array_to_string array_upper ascii bit_length bpchar \
     busy_loop bytea cbrt char_length character_length chr clock_timestamp col_description \
     current_catalog current_database current_role current_schema current_schemas current_setting \
-    current_user date_mi date_mi_interval date_mii date_part date_pl_interval date_pli \
+    current_user currval date_mi date_mi_interval date_mii date_part date_pl_interval date_pli \
     date_trunc datetime_pl degrees div extract extract_interval float4 float8 float8mi float8mul \
     float8pl format_type gcd gen_random_uuid greatest initcap int2 int4 int8 integer_pl_date \
     interval_avg interval_div interval_mi interval_mul interval_part interval_pl \
     interval_pl_date interval_pl_time interval_pl_timestamp interval_pl_timestamptz interval_sum \
-    interval_trunc interval_um isfinite justify_days justify_hours justify_interval lcm least \
-    left lpad make_date make_interval make_time make_timestamp md5 mul_d_interval now numeric \
-    obj_description pg_advisory_unlock_all pg_backend_pid pg_bool pg_date pg_div \
+    interval_trunc interval_um isfinite justify_days justify_hours justify_interval lastval lcm \
+    least left lpad make_date make_interval make_time make_timestamp md5 mul_d_interval nextval \
+    now numeric obj_description pg_advisory_unlock_all pg_backend_pid pg_bool pg_date pg_div \
     pg_encoding_to_char pg_format pg_function_is_visible pg_get_expr pg_get_serial_sequence \
     pg_get_userbyid pg_interval pg_is_in_recovery pg_mod pg_numeric pg_partition_ancestors \
     pg_relation_is_publishable pg_similar pg_size_pretty pg_sleep pg_substr pg_table_is_visible \
     pg_table_size pg_text pg_text_real pg_time pg_timestamp pg_timestamptz pg_type_is_visible \
     pg_uuid preemptive_sleep quote_ident quote_literal radians repeat reverse right rpad \
-    session_user set_config shobj_description split_part starts_with statement_timestamp strpos \
-    time_mi_interval time_mi_time time_pl_interval timedate_pl timestamp_mi \
+    session_user set_config setval shobj_description split_part starts_with statement_timestamp \
+    strpos time_mi_interval time_mi_time time_pl_interval timedate_pl timestamp_mi \
     timestamp_mi_interval timestamp_pl_interval timestamptz_mi timestamptz_mi_interval \
     timestamptz_pl_interval to_hex to_regtype to_timestamp transaction_timestamp translate \
     ums_assign ums_constraints ums_element ums_elements ums_even ums_index_definition ums_minus \

@@ -15,7 +15,7 @@ use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
 use super::{
     alter, catalog, definitions, empty_catalog, files, formats, functions, limits, math, opening,
-    patterns, strings, tables, templates, texts,
+    patterns, sequences, strings, tables, templates, texts,
 };
 use crate::budget::Budget;
 use crate::error::{Result, SqlError};
@@ -235,6 +235,7 @@ impl Engine {
         let config = Arc::new(Lock::new(Config::new(Timeouts::default(), 0)));
         functions::settings(&connection, &probe, &config)?;
         definitions::register(&connection, &config)?;
+        sequences::register(&connection, &probe, &config)?;
         texts::register(&connection, self.limits.value)?;
         patterns::register(&connection)?;
         formats::register(&connection, self.limits.value)?;

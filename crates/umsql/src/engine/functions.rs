@@ -184,7 +184,7 @@ fn name_of_setting(context: &Context<'_>) -> Result<Option<String>> {
 }
 
 /// Keeps the error for the session, because SQLite keeps its text only.
-fn failure(config: &mut Config, error: SqlError) -> Error {
+pub(super) fn failure(config: &mut Config, error: SqlError) -> Error {
     let text = error.message.to_string();
     config.failed = Some(error);
     Error::UserFunctionError(text.into())
@@ -230,7 +230,6 @@ fn catalog(connection: &Connection) -> Result<()> {
             oid => Value::Integer(oid.into()),
         })
     })?;
-    scalar(connection, "pg_get_serial_sequence", 2, null)?;
     scalar(connection, "format_type", 2, |context| {
         let oid = context.get_raw(0).as_i64().unwrap_or(0) as u32;
         let modifier = context.get_raw(1).as_i64().unwrap_or(-1) as i32;

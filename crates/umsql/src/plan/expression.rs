@@ -251,12 +251,14 @@ const OF_TEXTS: &str = "\
     pg_text_real substring overlay trim replace md5 concat concat_ws hex quote typeof \
     group_concat string_agg printf format pg_format version strftime pg_get_indexdef \
     pg_get_viewdef pg_get_constraintdef pg_get_expr format_type time pg_encoding_to_char \
-    obj_description shobj_description col_description array_to_string";
+    obj_description shobj_description col_description array_to_string \
+    pg_get_serial_sequence";
 
 /// Returns the type of a call whose arguments do not matter.
 pub(super) fn fixed(function: &str) -> Option<u32> {
     Some(match function {
-        "count" | "row_number" | "rank" | "dense_rank" | "changes" => types::INT8,
+        "count" | "row_number" | "rank" | "dense_rank" | "changes" | "nextval" | "setval"
+        | "currval" | "lastval" => types::INT8,
         "length" | "ntile" | "instr" | "unicode" | "preemptive_sleep" | "ascii" | "char_length"
         | "character_length" | "bit_length" | "octet_length" | "position" | "strpos" => types::INT4,
         // Of a whole number, PostgreSQL computes the function of doubles.

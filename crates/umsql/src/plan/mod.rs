@@ -32,6 +32,7 @@ mod groups;
 mod literals;
 mod metadata;
 mod names;
+mod numbered;
 mod operand;
 mod operator_rules;
 mod operators;

@@ -11,6 +11,7 @@ use super::assignments::{assignments, assigns};
 use super::dependents::check_dependents;
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
+use super::numbered::taken;
 use super::operators::{is_rewritten, rewrite_operators};
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
@@ -154,6 +155,7 @@ fn typed(
         check_dependents(tokens, sql, db)?;
         sql.types = results;
         sql.catalog |= of_sequence;
+        sql.taken = if sql.tag == "INSERT 0" { taken(tokens, db) } else { None };
         rewrite_operators(sql, &parameters, db)?;
     }
     Ok((statement, parameters))
