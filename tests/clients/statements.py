@@ -65,7 +65,8 @@ REASONS = {
     "double": "A numeric is computed as a double: it has 15 exact digits, its quotients and functions have no more, and the zeros behind "
     "the last digit are shown where the type says how many digits there are. A double has no negative zero, and the last digit of a "
     "function or a sum may differ.",
-    "serial": "A serial number is one more than the greatest that the table has had, not the next one of a sequence.",
+    "serial": "A serial number is one more than the greatest that the table has had, not the next one of a sequence, and one that a "
+    "transaction has taken is given again if that is rolled back.",
     "C": "Upper and lower case of letters that are not ASCII are different letters, as in a database of PostgreSQL with the locale C.",
     "more": "The server also has this function or spelling, which is SQLite's, where PostgreSQL has an error.",
     "ahead": "The rows of a portal are computed when it is first executed, and their errors come then.",

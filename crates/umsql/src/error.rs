@@ -253,6 +253,10 @@ fn from_message(message: String) -> SqlError {
     if message.starts_with("cannot modify ") && message.ends_with(" because it is a view") {
         return SqlError::unsupported(message).hint("A trigger INSTEAD OF can do it.");
     }
+    if message == "Cannot add a column with non-constant default" {
+        return SqlError::unsupported(message)
+            .hint("Add the column without a default, UPDATE the rows, then SET DEFAULT.");
+    }
     if message.starts_with("not authorized") {
         return SqlError::new(NOT_AUTHORIZED, message);
     }
