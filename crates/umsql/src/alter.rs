@@ -174,9 +174,29 @@ fn add_key(
     if is_taken {
         return Err(exists());
     }
-    let columns: Vec<_> = columns.iter().map(|column| quote(column)).collect();
-    let (name, on, columns) = (quote(name), quote(table), columns.join(", "));
-    Ok(lease.execute_batch(&format!("CREATE UNIQUE INDEX {name} ON {on} ({columns})"))?)
+    let list: Vec<_> = columns.iter().map(|column| quote(column)).collect();
+    let (name, on, list) = (quote(name), quote(table), list.join(", "));
+    // The comment, which SQLite keeps, tells the catalogue that this is more than an index.
+    let kind = if is_primary { "PRIMARY KEY" } else { "UNIQUE" };
+    lease.execute_batch(&format!("CREATE UNIQUE INDEX {name} ON {on} ({list} /* {kind} */)"))?;
+    if is_primary {
+        forbid_null(lease, table, columns)?;
+    }
+    Ok(())
+}
+
+/// Forbids NULL in the columns of a primary key.
+fn forbid_null(lease: &Lease, table: &str, columns: &[String]) -> Result<()> {
+    let text = "SELECT \"notnull\" FROM pragma_table_info(?1) WHERE name = ?2 COLLATE NOCASE";
+    for column in columns {
+        if !lease.query_row(text, [table, column], |row| row.get(0))? {
+            let (table, column) = (quote(table), quote(column));
+            lease.execute_batch(&format!(
+                "ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL"
+            ))?;
+        }
+    }
+    Ok(())
 }
 
 /// Carries out one change, and checks or converts what is stored.

@@ -86,8 +86,15 @@ fn one(
     let (mut refers, mut more) = (None, String::new());
     if kind == 'c' {
         end = closing(rest).map_or(rest.len(), |len| len + 1);
-        let last = rest.get(end.saturating_sub(1));
-        if let (Some(first), Some(last)) = (rest.first(), last) {
+        let mut condition = &rest[..end];
+        // Of `((a > 0))`, one pair of parentheses is enough.
+        while let [_, inner @ .., _] = condition
+            && inner.first().is_some_and(|token| token.sign("("))
+            && closing(inner).is_some_and(|close| close + 1 == inner.len())
+        {
+            condition = inner;
+        }
+        if let [first, .., last] = condition {
             text[first.at..last.end()].clone_into(&mut more);
         }
     } else {
@@ -138,7 +145,7 @@ mod tests {
     fn the_constraints_of_a_table_are_found_with_their_names() {
         let text = "create table t(id integer primary key autoincrement not null, \
             a int unique check (a > (0)) references s on delete set null, b numeric(6,2), \
-            constraint both unique (a, b), check (a < b), \
+            constraint both unique (a, b), check (((a) < (b))), check (a), \
             constraint up foreign key (a, b) references r(x, y) on update cascade)";
         let shown: Vec<String> = constraints("t", text)
             .into_iter()
@@ -155,7 +162,8 @@ mod tests {
             "c t_a_check (a)(a > (0))",
             "f t_a_fkey (a) -> s() ON DELETE SET NULL",
             "u both (a,b)",
-            "c t_check ()(a < b)",
+            "c t_check ()((a) < (b))",
+            "c t_check ()(a)",
             "f up (a,b) -> r(x,y) ON UPDATE CASCADE",
         ];
         assert_eq!(shown, expected);

@@ -10,7 +10,7 @@
 //! The names of tables get their schema if the session's search path has none, as it is while
 //! `pg_dump` reads. Functions of this server in a definition stay as they are.
 
-use super::tokens::{Token, closing, tokens};
+use super::tokens::{Token, TokenKind, closing, tokens};
 
 /// Words that end a FROM clause.
 const AFTER_FROM: [&str; 10] = [
@@ -127,9 +127,10 @@ pub(crate) fn index(text: &str, quote: impl Fn(&str) -> String) -> Option<String
             columns.push(' ');
         }
         let is_order = ["desc", "nulls", "first", "last"].iter().any(|word| token.is(word));
-        match is_order {
-            true => columns += &token.text.to_ascii_uppercase(),
-            false => columns += token.text,
+        match token.kind {
+            _ if is_order => columns += &token.text.to_ascii_uppercase(),
+            TokenKind::Quoted => columns += &quote(&token.name()),
+            _ => columns += token.text,
         }
     }
     let condition = match &list[close + 1..] {
@@ -188,8 +189,8 @@ mod tests {
         for (text, expected) in [
             ("create index i on t(a)", "CREATE INDEX i ON public.t USING btree (a)"),
             (
-                "CREATE UNIQUE INDEX if not exists \"I x\" on \"t\" ( a  desc, lower(b) ASC ) \
-                 where a > 1",
+                "CREATE UNIQUE INDEX if not exists \"I x\" on \"t\" ( a  desc, \
+                 lower(\"b\") ASC /* x */) where a > 1",
                 "CREATE UNIQUE INDEX \"I x\" ON public.t USING btree (a DESC, lower(b)) \
                  WHERE (a > 1)",
             ),

@@ -8,8 +8,10 @@
 //!
 //! PostgreSQL has no views whose names begin with `pg_ums_`; the others are made of them. SQLite
 //! has no index for a primary key that is the number of the row: here it has one, whose oid is the
-//! row number of its table in `sqlite_schema` plus 2^30. The constraints are read from the text of
-//! CREATE TABLE (`dialect::constraints`).
+//! row number of its table in `sqlite_schema` plus 2^30; a sequence of a numbered column has that
+//! plus 2^30 and 2^29, and the rule of a view that plus 2^29. The constraints are read from the
+//! text of CREATE TABLE (`dialect::constraints`); a key that was added later is an index with a
+//! comment (`alter.rs`), or with the name of a primary key.
 
 /// Creates all views.
 pub(super) const VIEWS: &str = r#"
@@ -126,7 +128,9 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
 CREATE TEMP VIEW IF NOT EXISTS pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,
     coalesce(l."unique", 1) AS indisunique,
-    coalesce(l.origin = 'pk', 1) OR i.name = t.name || '_pkey' AS indisprimary,
+    coalesce(l.origin = 'pk', 1) OR i.name = t.name || '_pkey' OR (SELECT m.sql
+      FROM main.sqlite_schema m WHERE m.type = 'index' AND m.name = i.own)
+      LIKE '%/* PRIMARY KEY */)' AS indisprimary,
     0 AS indisclustered,
     1 AS indisvalid, 1 AS indisready, 1 AS indislive, 0 AS indisreplident, 0 AS indisexclusion,
     1 AS indimmediate, 0 AS indnullsnotdistinct, NULL AS indexprs, NULL AS indpred,
@@ -199,7 +203,16 @@ CREATE TEMP VIEW IF NOT EXISTS pg_ums_constraints AS
     j.value ->> '$.rest' AS rest
   FROM pg_ums_objects o JOIN main.sqlite_schema s ON s.name = o.own AND s.type = 'table'
     JOIN json_each(ums_constraints(s.name, s.sql)) j
-  WHERE o.type = 'table';
+  WHERE o.type = 'table'
+  UNION ALL
+  SELECT t.oid, t.name, 500 + l.seq,
+    CASE WHEN s.sql LIKE '%/* UNIQUE */)' THEN 'u' ELSE 'p' END, s.name, s.name,
+    (SELECT json_group_array(i.name ORDER BY i.seqno) FROM pragma_index_info(s.name) i), NULL,
+    NULL, NULL
+  FROM pg_ums_objects t JOIN pragma_index_list(t.name) l
+    JOIN main.sqlite_schema s ON s.type = 'index' AND s.name = l.name
+  WHERE t.type = 'table' AND l."unique" AND (s.sql LIKE '%/* UNIQUE */)'
+    OR s.sql LIKE '%/* PRIMARY KEY */)' OR s.name = t.name || '_pkey');
 CREATE TEMP VIEW IF NOT EXISTS pg_constraint AS
   SELECT CAST(k.oid * 1000 + k.place AS INTEGER) AS oid, k.name AS conname, 2200 AS connamespace,
     k.kind AS contype, 0 AS condeferrable, 0 AS condeferred, 1 AS convalidated,
