@@ -6,6 +6,7 @@ use rusqlite::Connection;
 
 use crate::dialect::AlterTable;
 use crate::dialect::alter::{Owner, TableChange, changed, named_key, type_of};
+use crate::dialect::keys::BIG_NUMBER;
 use crate::dialect::translate::quote;
 use crate::engine::{Lease, check_keys, sequences};
 use crate::error::{Failure, Result, SqlError};
@@ -99,6 +100,10 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
             TableChange::Type { column, declared } if is_row_number(lease, &table, column)? => {
                 let (oid, _) = type_of(declared);
                 if matches!(oid, types::INT2 | types::INT4 | types::INT8) {
+                    check_range(lease, &table, column, oid)?;
+                    let mark = (oid == types::INT8).then(|| format!("({BIG_NUMBER})"));
+                    let change = TableChange::Default(column.clone(), mark);
+                    apply(lease, &table, &mut definition, &change)?;
                     continue;
                 }
                 let message = format!("the type of the key \"{column}\" cannot be changed");
@@ -183,6 +188,21 @@ fn add_key(
         forbid_null(lease, table, columns)?;
     }
     Ok(())
+}
+
+/// Returns an error if a number in the column is too large for the type.
+fn check_range(lease: &Lease, table: &str, column: &str, oid: u32) -> Result<()> {
+    let (max, name) = match oid {
+        types::INT2 => (i64::from(i16::MAX), "smallint"),
+        types::INT4 => (i64::from(i32::MAX), "integer"),
+        _ => return Ok(()),
+    };
+    let column = quote(column);
+    let text = format!("SELECT 1 FROM {} WHERE {column} NOT BETWEEN ?1 AND ?2", quote(table));
+    match lease.prepare(&text)?.exists([-max - 1, max])? {
+        true => Err(SqlError::new("22003", format!("{name} out of range"))),
+        false => Ok(()),
+    }
 }
 
 /// Forbids NULL in the columns of a primary key.

@@ -20,7 +20,7 @@ mod edits;
 pub(crate) mod explain;
 mod forms;
 mod identity;
-mod keys;
+pub(crate) mod keys;
 mod order;
 mod prepare;
 mod reader;

@@ -366,7 +366,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "default" if self.next_is(1, "now") => {
                 self.put(4, "DEFAULT CURRENT_TIMESTAMP");
             }
-            "serial" | "bigserial" | "smallserial" if self.tokens[0].is("create") => {
+            "serial" | "smallserial" if self.tokens[0].is("create") => {
                 self.put(1, "INTEGER");
             }
             "default" if self.is_in_schema() => return self.default_truth(),

@@ -88,7 +88,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_ums_index_keys AS
 CREATE TEMP VIEW IF NOT EXISTS pg_ums_serial AS
   SELECT CAST(s.rowid + 1610612736 AS INTEGER) AS oid, s.rowid + 16384 AS relation, s.name AS tbl,
     t.name AS name, t.cid AS cid, s.name || '_' || t.name || '_seq' AS sequence,
-    ums_type_oid(t.type) AS type
+    CASE t.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE 23 END AS type
   FROM main.sqlite_schema s JOIN pragma_table_info(s.name) t
   WHERE s.type = 'table' AND t.pk = 1 AND upper(s.sql) LIKE '%AUTOINCREMENT%';
 
@@ -99,9 +99,10 @@ CREATE TEMP VIEW IF NOT EXISTS pg_sequence AS
   FROM pg_ums_serial;
 
 CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
-  SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname, ums_type_oid(p.type) AS atttypid,
+  SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname,
+    CASE p.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE ums_type_oid(p.type) END AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
-    p.dflt_value IS NOT NULL AS atthasdef, 0 AS attisdropped, 0 AS attcollation,
+    coalesce(p.dflt_value <> 'NULL /* bigint */', 0) AS atthasdef, 0 AS attisdropped, 0 AS attcollation,
     CASE WHEN EXISTS (SELECT 1 FROM pg_ums_serial n WHERE n.tbl = c.relname
       AND n.name = p.name) THEN 'd' ELSE '' END AS attidentity,
     '' AS attgenerated, 'p' AS attstorage, -1 AS attstattarget, '' AS attcompression,
@@ -123,14 +124,14 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
         p.dflt_value || '::' || format_type(ums_type_oid(p.type), -1)
       ELSE p.dflt_value END AS adbin, 2604 AS tableoid
   FROM pg_class c JOIN pragma_table_info(c.relname) p
-  WHERE c.relkind = 'r' AND p.dflt_value IS NOT NULL;
+  WHERE c.relkind = 'r' AND p.dflt_value <> 'NULL /* bigint */';
 
 CREATE TEMP VIEW IF NOT EXISTS pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,
     coalesce(l."unique", 1) AS indisunique,
-    coalesce(l.origin = 'pk', 1) OR i.name = t.name || '_pkey' OR (SELECT m.sql
-      FROM main.sqlite_schema m WHERE m.type = 'index' AND m.name = i.own)
-      LIKE '%/* PRIMARY KEY */)' AS indisprimary,
+    coalesce(l.origin = 'pk', 1) OR i.name = t.name || '_pkey' OR EXISTS (SELECT 1
+      FROM main.sqlite_schema m WHERE m.type = 'index' AND m.name = i.own
+      AND m.sql LIKE '%/* PRIMARY KEY */)') AS indisprimary,
     0 AS indisclustered,
     1 AS indisvalid, 1 AS indisready, 1 AS indislive, 0 AS indisreplident, 0 AS indisexclusion,
     1 AS indimmediate, 0 AS indnullsnotdistinct, NULL AS indexprs, NULL AS indpred,

@@ -1,9 +1,15 @@
 //! The declaration of a table's column.
 //!
+//! SQLite numbers rows only in a column whose type is INTEGER, so one that was created as a
+//! `bigserial` has a mark in the place of its default (`dialect/keys.rs`), and is a bigint here.
+//!
 //! SQLite fails with a signal if it is asked for a column of a virtual table that no statement of
 //! the connection has used yet, so such a table is used first.
 
 use rusqlite::{Connection, Error, Result, Row};
+
+use crate::dialect::keys::BIG_NUMBER;
+use crate::dialect::translate::quote;
 
 /// What SQLite tells of a column: its type, its collation, and whether it is NOT NULL, a part of
 /// the primary key, and numbered.
@@ -20,9 +26,7 @@ pub(super) fn column_metadata<'c>(
     table: &str,
     column: &str,
 ) -> Result<Metadata<'c>> {
-    let owner =
-        schema.map_or(String::new(), |schema| format!("\"{}\".", schema.replace('"', "\"\"")));
-    let text = format!("PRAGMA {owner}table_list(\"{}\")", table.replace('"', "\"\""));
+    let text = format!("PRAGMA {}table_list({})", owner(schema), quote(table));
     // To prepare this statement uses each virtual table that was not used yet. SQLite prepares it
     // again if the tables have changed since. Nothing may run between it and the question.
     let mut list = db.prepare_cached(&text)?;
@@ -31,7 +35,34 @@ pub(super) fn column_metadata<'c>(
     if are_used.contains(&false) {
         return Err(Error::QueryReturnedNoRows);
     }
-    db.column_metadata(schema, table, column)
+    drop(list);
+    let found = db.column_metadata(schema, table, column)?;
+    let (declared, collation, not_null, key, numbered) = found;
+    if key && declared == Some(c"INTEGER") && big_number(db, schema, table)?.is_some() {
+        return Ok((Some(c"bigserial"), collation, not_null, key, numbered));
+    }
+    Ok(found)
+}
+
+/// Returns the numbered column of this table if it is a bigint.
+pub(super) fn big_number(
+    db: &Connection,
+    schema: Option<&str>,
+    table: &str,
+) -> Result<Option<String>> {
+    let text = format!("PRAGMA {}table_info({})", owner(schema), quote(table));
+    let mut columns = db.prepare_cached(&text)?;
+    let mut rows = columns.query([])?;
+    while let Some(row) = rows.next()? {
+        if row.get_ref("dflt_value")?.as_str_or_null()? == Some(BIG_NUMBER) {
+            return row.get("name").map(Some);
+        }
+    }
+    Ok(None)
+}
+
+fn owner(schema: Option<&str>) -> String {
+    schema.map_or(String::new(), |schema| format!("{}.", quote(schema)))
 }
 
 #[cfg(test)]
@@ -48,6 +79,16 @@ mod tests {
         assert!(column_metadata(&second, None, "W", "a").is_ok());
         assert!(column_metadata(&second, None, "w", "nothing").is_err());
         assert!(column_metadata(&second, Some("main"), "w", "a").is_ok());
+        let table =
+            "CREATE TABLE t(a INTEGER DEFAULT (NULL /* bigint */) PRIMARY KEY AUTOINCREMENT,
+            b int); CREATE TABLE u(a INTEGER PRIMARY KEY AUTOINCREMENT)";
+        first.execute_batch(table).unwrap();
+        let declared = |table, column| {
+            let found = column_metadata(&second, None, table, column).unwrap().0;
+            found.unwrap().to_str().unwrap()
+        };
+        assert_eq!([declared("t", "A"), declared("t", "b")], ["bigserial", "INT"]);
+        assert_eq!(declared("u", "a"), "INTEGER");
         drop((first, second));
         std::fs::remove_file(&path).unwrap();
     }

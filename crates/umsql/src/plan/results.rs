@@ -62,7 +62,9 @@ pub(crate) fn columns(prepared: &Prepared<'_>, sql: &Sql) -> Vec<KnownColumn> {
         // SQLite knows the declarations of a set operation's first query, and those of the tables
         // behind the views of the catalogue.
         let differs = (types.of_set || sql.catalog) && column.oid != Some(typed.oid);
-        if column.oid.is_none() || differs {
+        // A numbered column is an INTEGER for SQLite, and may be a bigint.
+        let is_big = column.oid == Some(types::INT4) && typed.oid == types::INT8;
+        if column.oid.is_none() || differs || is_big {
             (column.oid, column.scale, column.modifier) = (Some(typed.oid), typed.scale, -1);
         }
     }

@@ -8,10 +8,11 @@ use rusqlite::Connection;
 
 use super::analysis::Analysis;
 use super::expression::Typed;
-use super::metadata::column_metadata;
+use super::metadata::{big_number, column_metadata};
 use super::names::catalog_type;
 use super::parts::{Columns, NameScope, Outcome, Relation, RelationSource, TypedOperand};
 use crate::dialect::tokens::TokenKind;
+use crate::wire::types;
 
 /// Where a name was found.
 enum Place {
@@ -35,11 +36,19 @@ pub(super) fn table_column(db: &Connection, table: &str, column: &str) -> Option
 pub(super) fn all_columns(db: &Connection, table: &str) -> Columns {
     let text = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
     let prepared = db.prepare_cached(&text).ok()?;
-    let columns = prepared.columns().map(|column| Outcome {
-        name: column.name().to_ascii_lowercase(),
-        typed: column.decl_type().and_then(Typed::declared),
-    });
-    Some(columns.collect())
+    let mut columns: Vec<_> = prepared
+        .columns()
+        .map(|column| Outcome {
+            name: column.name().to_ascii_lowercase(),
+            typed: column.decl_type().and_then(Typed::declared),
+        })
+        .collect();
+    let big = big_number(db, None, table).ok()?.map(|name| name.to_ascii_lowercase());
+    let big = big.and_then(|big| columns.iter_mut().find(|column| column.name == big));
+    if let Some(big) = big {
+        big.typed = Some(Typed::new(types::INT8));
+    }
+    Some(columns.into())
 }
 
 impl Analysis<'_, '_> {
@@ -158,9 +167,11 @@ impl Analysis<'_, '_> {
         qualifier: Option<&str>,
         at: usize,
     ) -> Columns {
-        // SQLite knows the declarations of the statement's columns.
-        let is_table = |relation: &Relation| {
-            matches!(relation.source, RelationSource::Table(_)) && relation.merged.is_empty()
+        // SQLite knows the declarations of the statement's columns, except those of big numbers.
+        let is_big = |table: &str| big_number(self.db, None, table).is_ok_and(|big| big.is_some());
+        let is_table = |relation: &Relation| match &relation.source {
+            RelationSource::Table(table) => relation.merged.is_empty() && !is_big(table),
+            _ => false,
         };
         let is_outer = self.levels.last().is_some_and(|level| level.is_outer);
         if scope.is_open || (is_outer && scope.relations.iter().all(is_table)) {

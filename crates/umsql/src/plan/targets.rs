@@ -116,7 +116,7 @@ impl Target {
             oid: if is_open { types::UNKNOWN } else { oid },
             modifier: types::modifier(declared),
             // SQLite puts a number in place of NULL into this one, even if it is NOT NULL.
-            keyed: nullable_key || (key && is(&["integer"])),
+            keyed: nullable_key || (key && is(&["integer", "bigserial"])),
             default: None,
         }
     }
