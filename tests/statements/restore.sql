@@ -145,3 +145,22 @@ insert into t (id) values (2) returning a, c;
 alter table t add column h text default 'h'::text not null;
 alter table t add column i int default 2 * 3;
 select id, h, i from t order by id;
+
+\group Checks, indexes and views
+create table t (id int primary key, made timestamp with time zone default '2020-05-06 07:08:09.5+00'::timestamp with time zone);
+insert into t (id) values (1);
+\try
+create table c (id int primary key, status character varying(9) default 'new'::character varying, kind text, n int, constraint c_status check (((status)::text = any ((array['new'::character varying, 'old'::character varying])::text[]))), constraint c_kind check ((kind = any (array['a'::text, 'b'::text]))), constraint c_not check (((kind)::text <> all ((array['x'::character varying])::text[]))), constraint c_n check (((n >= 1) and (n <= 10))));
+insert into c (id, status, kind, n) values (1, 'new', 'a', 1), (2, 'old', 'b', 10), (3, null, null, null);
+insert into c (id, status) values (4, 'x');
+insert into c (id, kind) values (4, 'x');
+insert into c (id, n) values (4, 11);
+alter table only c add constraint c_id check (((id)::text <> all ((array['7'::character varying, '8'::character varying])::text[])));
+insert into c (id) values (7);
+create index c_order on public.c using btree (n desc nulls last, kind nulls first);
+create index c_lower on public.c using btree (lower((status)::text));
+create index c_part on public.c using btree (kind) where ((status)::text = any ((array['new'::character varying, 'old'::character varying])::text[]));
+select id from c where status = any ((array['new', 'x'])::text[]) order by id;
+create view public.v as select t.id, (t.made)::date as day, (t.made)::time without time zone as at from public.t;
+select id, day, at from v;
+comment on table public.c is 'checked';

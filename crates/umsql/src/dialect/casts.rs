@@ -34,7 +34,12 @@ struct TypeName {
 impl Rewriter<'_, '_> {
     /// Returns whether the statement's text becomes a part of the schema.
     pub(super) fn is_in_schema(&self) -> bool {
-        self.tokens[0].is("create") || self.tokens[0].is("alter")
+        self.of_table || self.tokens[0].is("create") || self.tokens[0].is("alter")
+    }
+
+    /// Returns whether the statement creates an index.
+    pub(super) fn is_index(&self) -> bool {
+        self.tokens[0].is("create") && self.tokens.iter().take(3).any(|token| token.is("index"))
     }
 
     /// Returns whether the statement creates a view.
@@ -196,8 +201,10 @@ impl Rewriter<'_, '_> {
         let of_query = is_temporal(target.oid) && self.of_query;
         Some(match target.oid {
             types::BOOL => "pg_bool",
+            // A view of these types is one for this server only: SQLite has no intervals, and does
+            // not read the zone of a time.
+            types::DATE if self.is_view() => "pg_date",
             types::DATE if schema && !of_query => "date",
-            // SQLite has neither type. A view of them is one for this server only.
             types::INTERVAL if self.is_view() => "pg_interval",
             types::TIME if self.is_view() => "pg_time",
             _ if schema && !of_query => return None,

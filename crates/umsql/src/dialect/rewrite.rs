@@ -62,6 +62,8 @@ pub(super) struct Rewriter<'t, 'a> {
     pub(super) moved: usize,
     /// Whether the statement creates a table of the rows of a query.
     pub(super) of_query: bool,
+    /// Whether this is a part of the definition of a table or an index.
+    pub(super) of_table: bool,
     /// Whether the statement is VALUES with clauses after it, which have not begun.
     pub(super) wraps: bool,
 }
@@ -98,6 +100,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             orders: Vec::new(),
             moved: 0,
             of_query: is_table_of_query(tokens),
+            of_table: false,
             wraps: false,
         }
     }
@@ -363,6 +366,10 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "unlogged" if self.at == 1 => self.skip(1),
             "concurrently" if self.tokens[0].is("create") => self.skip(1),
             "using" if self.next_is(1, "btree") => self.skip(2),
+            // The order of an index is no order of rows, so that of NULL does not matter.
+            "nulls" if self.is_index() && (self.next_is(1, "first") || self.next_is(1, "last")) => {
+                self.skip(2);
+            }
             "default" if self.next_is(1, "now") => {
                 self.put(4, "DEFAULT CURRENT_TIMESTAMP");
             }
@@ -498,7 +505,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     pub(super) fn inner(&self, tokens: &'t [Token<'a>]) -> String {
         let depth = self.depth + 1;
         let requotes = self.requotes;
-        Rewriter { depth, requotes, ..Rewriter::new(self.source, tokens) }.run()
+        let of_table = self.of_table || (self.is_in_schema() && !self.is_view());
+        Rewriter { depth, requotes, of_table, ..Rewriter::new(self.source, tokens) }.run()
     }
 
     /// Returns the index of the parenthesis that closes the one at `open`. Returns None if the form

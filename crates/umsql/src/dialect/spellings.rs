@@ -16,7 +16,7 @@
 //! A form that is nested too deeply, or is too long, is passed to SQLite as it is.
 
 use super::rewrite::Rewriter;
-use super::tokens::{Token, items};
+use super::tokens::{Token, closing, items};
 
 impl<'t, 'a> Rewriter<'t, 'a> {
     /// Translates a word that begins one of these forms. Returns false if it begins none.
@@ -233,12 +233,14 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             self.operator(2, operator);
             return true;
         }
-        if !self.next_is(3, "array") || !self.next_is(4, "[") {
+        let Some(close) = self.closing(self.at + 2) else { return false };
+        let array = without_cast(&self.tokens[self.at + 3..close]);
+        let [array, open, list @ .., last] = array else {
+            return self.array_membership(operator);
+        };
+        if !array.is("array") || !open.sign("[") {
             return self.array_membership(operator);
         }
-        let Some(close) = self.closing(self.at + 2) else { return false };
-        let list = &self.tokens[self.at + 5..close];
-        let [list @ .., last] = list else { return false };
         if !last.sign("]") || list.iter().any(|token| token.sign("[") || token.sign("]")) {
             return false;
         }
@@ -266,6 +268,15 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             at += 1;
         }
         after_set && ["select", "values", "with"].iter().any(|word| self.next_is(at, word))
+    }
+}
+
+/// Returns an array without its cast: pg_dump writes `(ARRAY[..])::text[]`.
+fn without_cast<'t, 'a>(tokens: &'t [Token<'a>]) -> &'t [Token<'a>] {
+    let close = closing(tokens).filter(|_| tokens[0].sign("("));
+    match close.and_then(|close| Some((close, tokens.get(close + 1)?))) {
+        Some((close, cast)) if cast.sign("::") => &tokens[1..close],
+        _ => tokens,
     }
 }
 

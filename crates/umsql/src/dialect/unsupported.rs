@@ -32,7 +32,8 @@ const FORMS: [(&[&str], &str); 23] = [
 ];
 
 /// Words with which a statement begins, and what it is.
-const STATEMENTS: [(&[&str], &str); 4] = [
+const STATEMENTS: [(&[&str], &str); 5] = [
+    (&["comment", "on"], "COMMENT"),
     (&["merge", "into"], "MERGE"),
     (&["drop", "sequence"], "a sequence"),
     (&["alter", "sequence"], "a sequence"),
@@ -62,7 +63,11 @@ pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
             ));
         }
         // The list of ANY and ALL is not an array for SQLite (`spellings`).
-        let is_list = ["any", "some", "all"].iter().any(|w| at > 1 && tokens[at - 2].is(w));
+        let is_before = |back: usize| {
+            let word = at.checked_sub(back).map(|at| &tokens[at]);
+            word.is_some_and(|word| ["any", "some", "all"].iter().any(|w| word.is(w)))
+        };
+        let is_list = is_before(2) || is_before(3) && tokens[at - 1].sign("(");
         let found = FORMS.iter().find(|(words, _)| begins(&tokens[at..], words));
         // Of `unnest`, `forms` translates it.
         let is_unnest = tokens[..at].iter().rev().take(40).any(|token| token.is("unnest"));

@@ -69,7 +69,7 @@ fn times_are_spelled_as_calls() {
         ),
         (
             "create view v as select interval '1 day', current_date, date '2026-01-01'",
-            "create view v as select pg_interval('1 day'), current_date, date('2026-01-01')",
+            "create view v as select pg_interval('1 day'), current_date, pg_date('2026-01-01')",
         ),
         (
             "create table t as select date '2026-01-01', x::timestamp, current_date, y::int",
