@@ -122,8 +122,8 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
                 add_key(lease, &table, &mut definition, key)?;
                 continue;
             }
-            TableChange::Identity { column, options } => {
-                number(lease, &table, &mut definition, column, options)?;
+            TableChange::Identity { column, is_always, options } => {
+                number(lease, &table, &mut definition, (column, *is_always), options)?;
                 continue;
             }
             TableChange::Numbers { column, sequence } => {

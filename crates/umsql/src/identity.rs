@@ -66,7 +66,8 @@ fn create(lease: &Lease, name: &str, if_not_exists: bool, start: i64) -> Result<
             .hint("For the column id of an empty table t, its name is t_id_seq.")
     })?;
     let (_, mut text) = definition(lease, &table)?.unwrap_or_default();
-    number(lease, &table, &mut text, &column, &SequenceOptions { name: None, start })
+    let options = SequenceOptions { name: None, start };
+    number(lease, &table, &mut text, (&column, false), &options)
 }
 
 /// Gives a column the next number of its sequence by default. One that is numbered has that
@@ -84,7 +85,7 @@ pub(crate) fn number_by_default(
         return Ok(());
     }
     let options = SequenceOptions { name: Some(sequence.to_owned()), start: 1 };
-    number(lease, table, definition, column, &options)
+    number(lease, table, definition, (column, false), &options)
 }
 
 /// Makes a column the number of the row, which SQLite gives.
@@ -92,7 +93,7 @@ pub(crate) fn number(
     lease: &Lease,
     table: &str,
     definition: &mut String,
-    column: &str,
+    (column, is_always): (&str, bool),
     options: &SequenceOptions,
 ) -> Result<()> {
     let own = sequence_name(table, column);
@@ -100,7 +101,7 @@ pub(crate) fn number(
         let message = format!("a sequence of this column with another name than {own}");
         return Err(SqlError::unsupported(message).hint("Leave the name out."));
     }
-    let numbered = numbered(definition, column)?;
+    let numbered = numbered(definition, column, is_always)?;
     let later = "SELECT EXISTS (SELECT 1 FROM pragma_index_list(?1) WHERE name = ?1 || '_pkey')";
     if lease.query_row(later, [table], |row| row.get(0))? {
         return Err(other_key());

@@ -12,6 +12,7 @@
 //! The name [`UNNAMED`] says that the client has not asked for the key yet.
 
 use super::keys::{big, is_constraint};
+use super::sequence::ALWAYS;
 use super::tokens::Token;
 use super::translate::quote;
 use crate::error::{Result, SqlError};
@@ -30,7 +31,7 @@ pub(crate) struct Numbered {
 }
 
 /// Returns the definition of the table in which the column is numbered. `items` are the definitions
-/// of its columns and constraints, and `item` that of the column.
+/// of its columns and constraints, and `item` that of the column, whose type ends at `type_end`.
 ///
 /// # Errors
 /// Those of PostgreSQL for a column that cannot be numbered, and 0A000 if the table has another
@@ -38,9 +39,10 @@ pub(crate) struct Numbered {
 pub(super) fn numbered(
     definition: &str,
     items: &[&[Token<'_>]],
-    item: &[Token<'_>],
-    type_end: usize,
+    (item, type_end): (&[Token<'_>], usize),
+    is_always: bool,
 ) -> Result<Numbered> {
+    let mark = if is_always { format!(" {ALWAYS}") } else { String::new() };
     let column = item[0].name();
     let state = |what: &str| Err(SqlError::new("55000", format!("column \"{column}\" {what}")));
     let declared = item[1..type_end].iter().map(|token| token.text).collect::<Vec<_>>().join(" ");
@@ -64,7 +66,8 @@ pub(super) fn numbered(
     if let Some(key) = own_key.filter(|_| declared.eq_ignore_ascii_case("integer")) {
         // The column is the number of the row already.
         let end = item[key + 1].end();
-        let definition = format!("{} AUTOINCREMENT{}", &definition[..end], &definition[end..]);
+        let definition =
+            format!("{} AUTOINCREMENT{mark}{}", &definition[..end], &definition[end..]);
         return Ok(Numbered { definition, is_stored_anew: false });
     }
     if items.iter().any(|item| is_key(item).is_some()) {
@@ -75,7 +78,7 @@ pub(super) fn numbered(
     let key = format!("CONSTRAINT {UNNAMED} PRIMARY KEY AUTOINCREMENT");
     let (before, after) = (&definition[..start], &definition[end..]);
     let number = if types::by_name(&declared) == types::INT8 { big() } else { "INTEGER".into() };
-    let definition = format!("{before}{number}{rest} {key}{after}");
+    let definition = format!("{before}{number}{rest}{mark} {key}{after}");
     Ok(Numbered { definition, is_stored_anew: true })
 }
 

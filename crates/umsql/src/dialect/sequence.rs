@@ -20,6 +20,19 @@ pub(crate) struct SequenceOptions {
     pub(crate) start: i64,
 }
 
+/// What begins the identity of a column.
+pub(super) const IDENTITIES: [&[&str]; 2] =
+    [&["generated", "always", "as", "identity"], &["generated", "by", "default", "as", "identity"]];
+
+/// Says in a column's definition that a statement may not give it a number.
+pub(super) const ALWAYS: &str = "CONSTRAINT ums_always NOT NULL";
+
+/// Returns whether the numbered column of a table is GENERATED ALWAYS.
+pub(crate) fn is_always(definition: &str) -> bool {
+    let named = |list: Vec<Token<'_>>| list.iter().any(|token| token.text == "ums_always");
+    definition.contains("ums_always") && tokens(definition).is_ok_and(named)
+}
+
 /// Returns the name of the sequence that a numbered column has.
 pub(crate) fn sequence_name(table: &str, column: &str) -> String {
     format!("{table}_{column}_seq")

@@ -5,7 +5,7 @@ use super::tokens::Token;
 use crate::error::{Result, SqlError};
 
 /// Tokens that follow each other, and what they begin.
-const FORMS: [(&[&str], &str); 23] = [
+const FORMS: [(&[&str], &str); 22] = [
     (&["array", "["], "an array"),
     (&["distinct", "on", "("], "DISTINCT ON"),
     (&["grouping", "sets"], "GROUPING SETS"),
@@ -20,10 +20,9 @@ const FORMS: [(&[&str], &str); 23] = [
     (&["on", "conflict", "on", "constraint"], "ON CONFLICT ON CONSTRAINT"),
     (&[",", "lateral"], "LATERAL"),
     (&["join", "lateral"], "LATERAL"),
-    (&["overriding"], "OVERRIDING"),
+    (&["overriding", "user"], "OVERRIDING USER VALUE"),
     (&["nextval", "("], "a sequence"),
     (&["overlaps"], "OVERLAPS"),
-    (&["always", "as", "identity"], "an identity column GENERATED ALWAYS"),
     (&["range", "between", "'"], "RANGE with an offset that is no number"),
     (&["time", "with", "time", "zone", "'"], "a time with a time zone"),
     (&[")", "."], "a field of a row"),

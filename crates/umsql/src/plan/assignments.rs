@@ -103,7 +103,10 @@ impl<'w> Assigner<'w> {
             return Ok(());
         };
         let Some((into, begin)) = self.filling(at + into + 1)? else { return Ok(()) };
-        let rest = &tokens[begin..];
+        let mut rest = &tokens[begin..];
+        if rest.first().is_some_and(|first| first.is("overriding")) {
+            rest = rest.get(3..).unwrap_or_default();
+        }
         let end = level(rest, |index, token| {
             token.is("returning")
                 || (token.is("on") && rest.get(index + 1).is_some_and(|next| next.is("conflict")))
@@ -111,7 +114,7 @@ impl<'w> Assigner<'w> {
         let (source, after) = rest.split_at(end.unwrap_or(rest.len()));
         match source.first() {
             None => return Ok(()),
-            Some(first) if first.is("default") || first.is("overriding") => return Ok(()),
+            Some(first) if first.is("default") => return Ok(()),
             Some(_) if rows(source).is_some() => self.rows(source, &into)?,
             Some(_) => {
                 self.query(source, &into, after.first().is_some_and(|on| on.is("on")))?;

@@ -1,11 +1,17 @@
-//! Which sequence an INSERT takes numbers from: `currval` and `lastval` return them.
+//! Which sequence an INSERT takes numbers from: `currval` and `lastval` return them. And whether a
+//! statement may give a column GENERATED ALWAYS a number.
 
 use rusqlite::Connection;
 
 use super::metadata::column_metadata;
+use super::rows::{begins_query, each_item, is_default, level, rows};
 use super::targets::Table;
-use crate::dialect::tokens::{Token, closing};
-use crate::dialect::{TakenNumbers, sequence::sequence_name};
+use crate::dialect::tokens::{Token, closing, items};
+use crate::dialect::{
+    Edits, TakenNumbers,
+    sequence::{is_always, sequence_name},
+};
+use crate::error::{Result, SqlError};
 
 /// Returns what an INSERT takes from the sequence of its table. Returns `None` if it takes nothing.
 pub(super) fn taken(tokens: &[Token<'_>], db: &Connection) -> Option<Box<TakenNumbers>> {
@@ -34,6 +40,114 @@ pub(super) fn taken(tokens: &[Token<'_>], db: &Connection) -> Option<Box<TakenNu
     Some(Box::new(TakenNumbers { sequence, is_sure }))
 }
 
+/// Refuses a number that an INSERT or an UPDATE gives to a column GENERATED ALWAYS, and leaves
+/// OVERRIDING SYSTEM VALUE out, with which an INSERT may.
+///
+/// # Errors
+/// 428C9.
+pub(super) fn check_always(tokens: &[Token<'_>], edits: &mut Edits, db: &Connection) -> Result<()> {
+    let overrides = |three: &[Token<'_>]| three[0].is("overriding") && three[2].is("value");
+    if let Some(at) = tokens.windows(3).position(overrides) {
+        // `unsupported` refuses USER.
+        let words = tokens[at..at + 3].iter().filter(|_| tokens[at + 1].is("system"));
+        words.for_each(|token| edits.instead(token, ""));
+        return Ok(());
+    }
+    let Some(verb) = tokens.iter().position(|token| token.is("insert") || token.is("update"))
+    else {
+        return Ok(());
+    };
+    let inserts = tokens[verb].is("insert");
+    let mut rest = &tokens[verb + 1..];
+    // `INSERT OR REPLACE INTO` is SQLite's.
+    let before = ["or", "ignore", "replace", "abort", "fail", "rollback", "into", "only"];
+    while rest.first().is_some_and(|token| before.iter().any(|word| token.is(word))) {
+        rest = &rest[1..];
+    }
+    let Some((table, len)) = Table::read(rest) else { return Ok(()) };
+    let Some((column, place)) = always(db, &table.name) else { return Ok(()) };
+    let is_given = match inserts {
+        true => gives(&rest[len..], &column, place),
+        false => sets(&rest[len..], &column),
+    };
+    let what = match is_given {
+        false => return Ok(()),
+        true if inserts => format!("cannot insert a non-DEFAULT value into column \"{column}\""),
+        true => format!("column \"{column}\" can only be updated to DEFAULT"),
+    };
+    Err(SqlError::new("428C9", what).hint(if inserts {
+        "Use OVERRIDING SYSTEM VALUE to override."
+    } else {
+        "The column is GENERATED ALWAYS AS IDENTITY."
+    }))
+}
+
+/// Returns whether what follows the table's name in an INSERT gives a value to the column, which is
+/// at this place of the table.
+fn gives(rest: &[Token<'_>], column: &str, place: usize) -> bool {
+    let (mut rest, mut place) = (rest, place);
+    if let [r#as, _, after @ ..] = rest
+        && r#as.is("as")
+    {
+        rest = after;
+    }
+    let end = level(rest, |_, token| token.is("returning") || token.is("conflict"));
+    let (source, after) = rest.split_at(end.unwrap_or(rest.len()));
+    if sets(after, column) {
+        return true;
+    }
+    rest = match source {
+        [source @ .., on] if on.is("on") => source,
+        source => source,
+    };
+    let is_listed = matches!(rest, [open, next, ..] if open.sign("(") && !begins_query(next));
+    if is_listed && let Some(close) = closing(rest) {
+        let list = items(&rest[1..close]);
+        let Some(at) = list.iter().position(|item| names(item, column)) else { return false };
+        (rest, place) = (&rest[close + 1..], at);
+    }
+    if rest.first().is_none_or(|first| first.is("default")) {
+        return false;
+    }
+    let mut given = rows(rest).is_none();
+    // The function never fails.
+    let _ = each_item(rest, |at, item| {
+        given |= at == place && !is_default(item);
+        Ok(())
+    });
+    given
+}
+
+/// Returns whether an UPDATE sets the column to another value than DEFAULT.
+fn sets(rest: &[Token<'_>], column: &str) -> bool {
+    let Some(set) = rest.iter().position(|token| token.is("set")) else { return false };
+    let is_end = |token: &Token<'_>| ["from", "where", "returning"].iter().any(|w| token.is(w));
+    let end = level(&rest[set + 1..], |_, token| is_end(token));
+    let list = &rest[set + 1..end.map_or(rest.len(), |end| set + 1 + end)];
+    items(list).into_iter().any(|item| match item {
+        [name, _, one] if one.is("default") => !name.is_name(),
+        [open, names @ ..] if open.sign("(") => {
+            let close = closing(item).unwrap_or(1);
+            names[..close - 1].iter().any(|name| self::names(&[*name], column))
+        }
+        item => names(item, column),
+    })
+}
+
+fn names(item: &[Token<'_>], column: &str) -> bool {
+    item.first().is_some_and(|name| name.is_name() && name.name().eq_ignore_ascii_case(column))
+}
+
+/// Returns the column of a table that is GENERATED ALWAYS, and its place.
+fn always(db: &Connection, table: &str) -> Option<(String, usize)> {
+    let text = "SELECT s.sql, t.name, t.cid FROM sqlite_schema s JOIN pragma_table_info(s.name) t
+        WHERE s.type = 'table' AND s.name = ?1 COLLATE NOCASE AND t.pk = 1";
+    let mut query = db.prepare_cached(text).ok()?;
+    let row = query.query_row([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+    let (definition, column, place): (String, String, i64) = row.ok()?;
+    is_always(&definition).then_some((column, usize::try_from(place).ok()?))
+}
+
 /// Returns the column of a table that SQLite numbers.
 fn numbered_column(db: &Connection, table: &str) -> Option<String> {
     let key =
@@ -47,6 +161,45 @@ fn numbered_column(db: &Connection, table: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::dialect::tokens::tokens;
+
+    #[test]
+    fn a_column_that_is_always_numbered_gets_no_other_number() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(
+            "create table t(a, id integer constraint ums_always not null \
+             primary key autoincrement)",
+        )
+        .unwrap();
+        let check = |source: &str| {
+            let list = tokens(source).unwrap();
+            check_always(&list, &mut Edits::default(), &db).map_err(|error| error.code)
+        };
+        for fine in [
+            "insert into t(a) values (1)",
+            "insert into t values (1, default), (2, default) returning id",
+            "insert into t default values",
+            "insert into t as x (id, a) values (default, 1) on conflict do nothing",
+            "insert into t(id) overriding system value values (7)",
+            "insert into other values (1, 2)",
+            "insert into t values (1)",
+            "update t set a = 1, id = default where id = 3",
+            "delete from t where id = 1",
+        ] {
+            assert_eq!(check(fine), Ok(()), "{fine}");
+        }
+        for wrong in [
+            "insert into t(a, ID) values (1, 2)",
+            "insert into t values (1, default), (2, 5) returning id",
+            "insert into t(id) select 1",
+            "insert into t(select 1, 2)",
+            "insert or replace into public.t values (1, 2)",
+            "insert into t(a) values (1) on conflict (id) do update set id = 7",
+            "with x as (select 1) update only t set id = 3",
+            "update t set (a, id) = (1, 2)",
+        ] {
+            assert_eq!(check(wrong), Err("428C9"), "{wrong}");
+        }
+    }
 
     #[test]
     fn an_insert_takes_a_number_unless_it_gives_one() {

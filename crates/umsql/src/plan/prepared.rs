@@ -11,7 +11,7 @@ use super::assignments::{assignments, assigns};
 use super::dependents::check_dependents;
 use super::literals::{has_literals, read_literals};
 use super::names::Names;
-use super::numbered::taken;
+use super::numbered::{check_always, taken};
 use super::operators::{is_rewritten, rewrite_operators};
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
@@ -144,7 +144,11 @@ fn typed(
         false => Edits::default(),
     };
     let parameters = parameter_types(tokens, declared, &Names::new(db, tokens))?;
-    let edits = assignments(tokens, (declared, &parameters), db)?.and(literals);
+    let mut overriding = Edits::default();
+    if assigns(tokens) {
+        check_always(tokens, &mut overriding, db)?;
+    }
+    let edits = assignments(tokens, (declared, &parameters), db)?.and(literals).and(overriding);
     let edits = edits.and(unqualified(tokens)?).and(delete_using(tokens)).and(unnested(tokens));
     let sequence = sequence_values(tokens, db);
     let of_sequence = sequence.is_some();
