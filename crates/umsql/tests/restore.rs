@@ -153,6 +153,28 @@ fn a_session_knows_the_numbers_that_it_has_got() {
 }
 
 #[test]
+fn a_column_that_is_always_numbered_has_a_key_of_its_own_name() {
+    let (_server, mut client) = restored();
+    run(&mut client, "create table c (id int not null, x int)");
+    run(&mut client, "alter table c alter id add generated always as identity");
+    run(&mut client, "alter table c add primary key (id)");
+    run(&mut client, "create table d (id int generated always as identity primary key, x int)");
+    let keys = "select string_agg(conname, ' ' order by conname) from pg_constraint \
+        where conname like '%pkey'";
+    assert_eq!(one(&mut client, keys), "b_pkey c_pkey d_pkey");
+    for table in ["c", "d"] {
+        assert_eq!(code(&mut client, &format!("insert into {table} values (1, 1)")), "428C9");
+        assert_eq!(code(&mut client, &format!("update {table} set id = 2")), "428C9");
+        let given = format!("insert into {table} overriding system value values (4, 1)");
+        run(&mut client, &given);
+        assert_eq!(
+            one(&mut client, &format!("insert into {table} (x) values (1) returning id")),
+            "5"
+        );
+    }
+}
+
+#[test]
 fn the_owner_is_the_only_role() {
     let (_server, mut client) = restored();
     run(&mut client, "alter view if exists nothing owner to current_user");

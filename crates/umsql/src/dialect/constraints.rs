@@ -36,6 +36,10 @@ pub(crate) fn constraints(table: &str, text: &str) -> Vec<Constraint> {
                 at += 2;
                 continue;
             }
+            if is(0, "not") && is(1, "null") {
+                // Its name is not that of the next constraint.
+                named = None;
+            }
             let after = if is(0, "primary") && is(1, "key") {
                 Some(('p', at + 2))
             } else if is(0, "unique") {
@@ -170,5 +174,7 @@ mod tests {
         assert!(constraints("t", "create table t as select 1").is_empty());
         let unnamed = "create table t(id integer constraint ums_identity primary key)";
         assert!(constraints("t", unnamed).is_empty());
+        let always = "create table t(id int constraint ums_always not null primary key)";
+        assert_eq!(constraints("t", always)[0].name, "t_pkey");
     }
 }
