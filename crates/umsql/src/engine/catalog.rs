@@ -88,7 +88,8 @@ CREATE TEMP VIEW IF NOT EXISTS pg_ums_index_keys AS
 CREATE TEMP VIEW IF NOT EXISTS pg_ums_serial AS
   SELECT CAST(s.rowid + 1610612736 AS INTEGER) AS oid, s.rowid + 16384 AS relation, s.name AS tbl,
     t.name AS name, t.cid AS cid, s.name || '_' || t.name || '_seq' AS sequence,
-    CASE t.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE 23 END AS type
+    CASE t.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE 23 END AS type,
+    CASE WHEN s.sql LIKE '%CONSTRAINT ums_always %' THEN 'a' ELSE 'd' END AS kind
   FROM main.sqlite_schema s JOIN pragma_table_info(s.name) t
   WHERE s.type = 'table' AND t.pk = 1 AND upper(s.sql) LIKE '%AUTOINCREMENT%';
 
@@ -103,8 +104,8 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
     CASE p.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE ums_type_oid(p.type) END AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
     coalesce(p.dflt_value <> 'NULL /* bigint */', 0) AS atthasdef, 0 AS attisdropped, 0 AS attcollation,
-    CASE WHEN EXISTS (SELECT 1 FROM pg_ums_serial n WHERE n.tbl = c.relname
-      AND n.name = p.name) THEN 'd' ELSE '' END AS attidentity,
+    coalesce((SELECT n.kind FROM pg_ums_serial n WHERE n.tbl = c.relname AND n.name = p.name), '')
+      AS attidentity,
     '' AS attgenerated, 'p' AS attstorage, -1 AS attstattarget, '' AS attcompression,
     0 AS attndims, -1 AS attlen, NULL AS attacl, NULL AS attfdwoptions, NULL AS attoptions,
     1 AS attislocal, 'i' AS attalign, 0 AS atthasmissing, NULL AS attmissingval,
