@@ -140,11 +140,13 @@ fn names(item: &[Token<'_>], column: &str) -> bool {
 
 /// Returns the column of a table that is GENERATED ALWAYS, and its place.
 fn always(db: &Connection, table: &str) -> Option<(String, usize)> {
-    let text = "SELECT s.sql, t.name, t.cid FROM sqlite_schema s JOIN pragma_table_info(s.name) t
-        WHERE s.type = 'table' AND s.name = ?1 COLLATE NOCASE AND t.pk = 1";
+    // This reads no row of the schema if the table has no such column.
+    let column = numbered_column(db, table)?;
+    let text = "SELECT s.sql, t.cid FROM sqlite_schema s JOIN pragma_table_info(s.name) t
+        WHERE s.type = 'table' AND s.name = ?1 COLLATE NOCASE AND t.name = ?2";
     let mut query = db.prepare_cached(text).ok()?;
-    let row = query.query_row([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-    let (definition, column, place): (String, String, i64) = row.ok()?;
+    let row = query.query_row([table, &column], |row| Ok((row.get(0)?, row.get(1)?)));
+    let (definition, place): (String, i64) = row.ok()?;
     is_always(&definition).then_some((column, usize::try_from(place).ok()?))
 }
 
