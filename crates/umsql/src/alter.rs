@@ -98,16 +98,8 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
     for change in &alter.changes {
         match change {
             TableChange::Type { column, declared } if is_row_number(lease, &table, column)? => {
-                let (oid, _) = type_of(declared);
-                if matches!(oid, types::INT2 | types::INT4 | types::INT8) {
-                    check_range(lease, &table, column, oid)?;
-                    let mark = (oid == types::INT8).then(|| format!("({BIG_NUMBER})"));
-                    let change = TableChange::Default(column.clone(), mark);
-                    apply(lease, &table, &mut definition, &change)?;
-                    continue;
-                }
-                let message = format!("the type of the key \"{column}\" cannot be changed");
-                return Err(SqlError::unsupported(message));
+                change_number(lease, &table, &mut definition, column, declared)?;
+                continue;
             }
             // The word INTEGER would make a key the number of the row, for which the table is
             // stored in another way.
@@ -188,6 +180,24 @@ fn add_key(
         forbid_null(lease, table, columns)?;
     }
     Ok(())
+}
+
+/// Changes the type of the number of the row.
+fn change_number(
+    lease: &Lease,
+    table: &str,
+    definition: &mut String,
+    column: &str,
+    declared: &str,
+) -> Result<()> {
+    let (oid, _) = type_of(declared);
+    if !matches!(oid, types::INT2 | types::INT4 | types::INT8) {
+        let message = format!("the type of the key \"{column}\" cannot be changed");
+        return Err(SqlError::unsupported(message));
+    }
+    check_range(lease, table, column, oid)?;
+    let mark = (oid == types::INT8).then(|| format!("({BIG_NUMBER})"));
+    apply(lease, table, definition, &TableChange::Default(column.to_owned(), mark))
 }
 
 /// Returns an error if a number in the column is too large for the type.

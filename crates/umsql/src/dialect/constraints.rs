@@ -90,15 +90,7 @@ fn one(
     let (mut refers, mut more) = (None, String::new());
     if kind == 'c' {
         end = closing(rest).map_or(rest.len(), |len| len + 1);
-        let mut condition = &rest[..end];
-        // Of `((a > 0))`, one pair of parentheses is enough.
-        while let [_, inner @ .., _] = condition
-            && inner.first().is_some_and(|token| token.sign("("))
-            && closing(inner).is_some_and(|close| close + 1 == inner.len())
-        {
-            condition = inner;
-        }
-        if let [first, .., last] = condition {
+        if let [first, .., last] = in_one_pair(&rest[..end]) {
             text[first.at..last.end()].clone_into(&mut more);
         }
     } else {
@@ -127,6 +119,23 @@ fn one(
             end += tail.len();
         }
     }
+    let index = own_name(table, kind, &columns);
+    (Constraint { kind, name: index.clone(), index, columns, refers, rest: more }, end)
+}
+
+/// Returns a condition in one pair of parentheses: of `((a > 0))`, one is enough.
+fn in_one_pair<'t, 'a>(mut condition: &'t [Token<'a>]) -> &'t [Token<'a>] {
+    while let [_, inner @ .., _] = condition
+        && inner.first().is_some_and(|token| token.sign("("))
+        && closing(inner).is_some_and(|close| close + 1 == inner.len())
+    {
+        condition = inner;
+    }
+    condition
+}
+
+/// Returns the name that a constraint has if it is given none.
+fn own_name(table: &str, kind: char, columns: &[String]) -> String {
     let joined = columns.join("_");
     let suffix = match kind {
         'p' => "pkey",
@@ -134,11 +143,10 @@ fn one(
         'f' => "fkey",
         _ => "check",
     };
-    let index = match (kind, joined.is_empty()) {
+    match (kind, joined.is_empty()) {
         ('p', _) | (_, true) => format!("{table}_{suffix}"),
         _ => format!("{table}_{joined}_{suffix}"),
-    };
-    (Constraint { kind, name: index.clone(), index, columns, refers, rest: more }, end)
+    }
 }
 
 #[cfg(test)]

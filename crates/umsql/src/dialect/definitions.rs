@@ -10,6 +10,7 @@
 //! The names of tables get their schema if the session's search path has none, as it is while
 //! `pg_dump` reads. Functions of this server in a definition stay as they are.
 
+use super::keys::definitions;
 use super::tokens::{Token, TokenKind, closing, tokens};
 
 /// Words that end a FROM clause.
@@ -108,6 +109,16 @@ fn is_of_with(list: &[Token<'_>], name: &Token<'_>) -> bool {
     })
 }
 
+/// Returns the expression from which a column of a table is computed.
+pub(crate) fn generated(text: &str, column: &str) -> Option<String> {
+    let list = tokens(text).ok()?;
+    let items = definitions(&list)?;
+    let item = items.iter().find(|item| item[0].name().eq_ignore_ascii_case(column))?;
+    let at = item.windows(2).position(|two| two[0].is("as") && two[1].sign("("))?;
+    let inner = &item[at + 2..at + 1 + closing(&item[at + 1..])?];
+    Some(text[inner.first()?.at..inner.last()?.end()].to_owned())
+}
+
 /// Returns the definition of an index.
 pub(crate) fn index(text: &str, quote: impl Fn(&str) -> String) -> Option<String> {
     let list = tokens(text).ok()?;
@@ -182,6 +193,15 @@ mod tests {
             let known = |name: &str| ["t", "s"].contains(&name);
             assert_eq!(view(text, known, true).as_deref(), Some(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn a_computed_column_is_shown() {
+        let text =
+            "create table t(a int, b int generated always as ((a + 1) * 2) stored, c as (1))";
+        assert_eq!(generated(text, "B").as_deref(), Some("(a + 1) * 2"));
+        assert_eq!(generated(text, "c").as_deref(), Some("1"));
+        assert_eq!(generated(text, "a"), None);
     }
 
     #[test]

@@ -77,7 +77,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_ums_index_columns AS
   FROM pg_ums_objects o JOIN pragma_index_info(o.own) i WHERE o.type = 'index'
   UNION ALL
   SELECT o.oid, t.name, t.pk, t.cid + 1, t.type
-  FROM pg_ums_objects o JOIN pragma_table_info(o.tbl) t
+  FROM pg_ums_objects o JOIN pragma_table_xinfo(o.tbl) t
   WHERE o.type = 'index' AND o.own IS NULL AND t.pk > 0;
 CREATE TEMP VIEW IF NOT EXISTS pg_ums_index_keys AS
   SELECT indexrelid, count(*) AS count, group_concat(number, ' ' ORDER BY place) AS numbers,
@@ -90,7 +90,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_ums_serial AS
     t.name AS name, t.cid AS cid, s.name || '_' || t.name || '_seq' AS sequence,
     CASE t.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE 23 END AS type,
     CASE WHEN s.sql LIKE '%CONSTRAINT ums_always %' THEN 'a' ELSE 'd' END AS kind
-  FROM main.sqlite_schema s JOIN pragma_table_info(s.name) t
+  FROM main.sqlite_schema s JOIN pragma_table_xinfo(s.name) t
   WHERE s.type = 'table' AND t.pk = 1 AND upper(s.sql) LIKE '%AUTOINCREMENT%';
 
 CREATE TEMP VIEW IF NOT EXISTS pg_sequence AS
@@ -103,14 +103,17 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
   SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname,
     CASE p.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE ums_type_oid(p.type) END AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
-    coalesce(p.dflt_value <> 'NULL /* bigint */', 0) AS atthasdef, 0 AS attisdropped, 0 AS attcollation,
+    p.hidden > 1 OR coalesce(p.dflt_value <> 'NULL /* bigint */', 0) AS atthasdef,
+    0 AS attisdropped, 0 AS attcollation,
     coalesce((SELECT n.kind FROM pg_ums_serial n WHERE n.tbl = c.relname AND n.name = p.name), '')
       AS attidentity,
-    '' AS attgenerated, 'p' AS attstorage, -1 AS attstattarget, '' AS attcompression,
+    CASE WHEN p.hidden > 1 THEN 's' ELSE '' END AS attgenerated,
+    'p' AS attstorage, -1 AS attstattarget, '' AS attcompression,
     0 AS attndims, -1 AS attlen, NULL AS attacl, NULL AS attfdwoptions, NULL AS attoptions,
     1 AS attislocal, 'i' AS attalign, 0 AS atthasmissing, NULL AS attmissingval,
     0 AS attinhcount, 1249 AS tableoid
-  FROM pg_class c JOIN pragma_table_info(c.relname) p WHERE c.relkind IN ('r', 'v')
+  FROM pg_class c JOIN pragma_table_xinfo(c.relname) p
+  WHERE c.relkind IN ('r', 'v') AND p.hidden <> 1
   UNION ALL
   SELECT CAST(c.oid AS INTEGER), p.name, ums_type_oid(p.type), ums_type_width(p.type), p.place,
     0, 0, 0, 0, '', '', 'p', -1, '', 0, -1, NULL, NULL, NULL, 1, 'i', 0, NULL, 0, 1249
@@ -119,13 +122,16 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
 CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
   SELECT c.oid * 1000 + p.cid AS oid, CAST(c.oid AS INTEGER) AS adrelid,
     CAST(p.cid + 1 AS INTEGER) AS adnum,
-    CASE WHEN ums_type_oid(p.type) = 16 AND p.dflt_value IN ('0', '1') THEN
+    CASE WHEN p.hidden > 1 THEN
+        ums_generated((SELECT m.sql FROM main.sqlite_schema m
+          WHERE m.type = 'table' AND m.name = c.relname), p.name)
+      WHEN ums_type_oid(p.type) = 16 AND p.dflt_value IN ('0', '1') THEN
         CASE p.dflt_value WHEN '1' THEN 'true' ELSE 'false' END
       WHEN p.dflt_value LIKE '''%' THEN
         p.dflt_value || '::' || format_type(ums_type_oid(p.type), -1)
       ELSE p.dflt_value END AS adbin, 2604 AS tableoid
-  FROM pg_class c JOIN pragma_table_info(c.relname) p
-  WHERE c.relkind = 'r' AND p.dflt_value <> 'NULL /* bigint */';
+  FROM pg_class c JOIN pragma_table_xinfo(c.relname) p
+  WHERE c.relkind = 'r' AND (p.hidden > 1 OR p.dflt_value <> 'NULL /* bigint */');
 
 CREATE TEMP VIEW IF NOT EXISTS pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,
@@ -234,9 +240,9 @@ CREATE TEMP VIEW IF NOT EXISTS pg_constraint AS
     's' AS confmatchtype, 1 AS conislocal, 0 AS coninhcount,
     1 AS connoinherit,
     (SELECT '{' || group_concat(a.cid + 1, ',' ORDER BY c.key) || '}' FROM json_each(k.columns) c
-      JOIN pragma_table_info(k.tbl) a ON a.name = c.value COLLATE NOCASE) AS conkey,
+      JOIN pragma_table_xinfo(k.tbl) a ON a.name = c.value COLLATE NOCASE) AS conkey,
     (SELECT '{' || group_concat(a.cid + 1, ',' ORDER BY c.key) || '}' FROM json_each(k.targets) c
-      JOIN pragma_table_info(k.target) a ON a.name = c.value COLLATE NOCASE
+      JOIN pragma_table_xinfo(k.target) a ON a.name = c.value COLLATE NOCASE
       WHERE k.kind = 'f') AS confkey,
     CASE k.kind WHEN 'p' THEN 'PRIMARY KEY (' WHEN 'u' THEN 'UNIQUE (' WHEN 'f' THEN
       'FOREIGN KEY (' ELSE 'CHECK (' END

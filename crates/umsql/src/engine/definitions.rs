@@ -35,6 +35,11 @@ pub(super) fn register(connection: &Connection, config: &Arc<Lock<Config>>) -> R
         let names: Vec<_> = names.iter().map(|name| arrays::json_string(name)).collect();
         Ok(Value::Text(format!("[{}]", names.join(","))))
     })?;
+    scalar(connection, "ums_generated", 2, |context| {
+        let arguments = argument(context, 0).zip(argument(context, 1));
+        let shown = arguments.and_then(|(text, name)| definitions::generated(&text, &name));
+        Ok(shown.map_or(Value::Null, Value::Text))
+    })?;
     scalar(connection, "ums_index_definition", 1, |context| {
         let shown = argument(context, 0).and_then(|text| definitions::index(&text, quoted_name));
         Ok(shown.map_or(Value::Null, Value::Text))
