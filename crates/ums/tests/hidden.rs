@@ -93,13 +93,15 @@ fn blocking_work_on_a_hidden_scheduler_delays_no_visible_one_u90_u91() {
         // Blocks in I/O and computes, without a yield, until the visible schedulers have finished.
         let copying = backup.spawn(move || {
             let mut blocks = 0;
-            while !end.load(SeqCst) {
+            loop {
                 std::fs::read("/proc/self/status").unwrap();
                 std::thread::sleep(ms(1));
                 spin(ms(1));
                 blocks += 1;
+                if end.load(SeqCst) {
+                    return blocks;
+                }
             }
-            blocks
         });
         let copying = copying.unwrap();
         eventually("it runs", || scheduler(node, backup.id()).counters.idle == 0);

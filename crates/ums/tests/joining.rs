@@ -245,7 +245,11 @@ fn tasks_that_are_joined_in_order_are_in_time_however_long_they_were_queued() {
                 compute(ms(40));
                 all.into_iter().enumerate().all(|(number, task)| task.join().ok() == Some(number))
             };
-            assert!(on(node, n - 1, move || (0..50).any(|_| are_in_time())));
+            // The joiner itself may have been queued for too long.
+            let joined = (0..50).find_map(|_| {
+                start(node, n - 1, move || (0..50).any(|_| are_in_time())).join().ok()
+            });
+            assert_eq!(joined, Some(true));
         },
     );
 }

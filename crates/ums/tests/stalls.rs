@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::watching::*;
 use common::*;
-use ums::monitor::{Condition, Options};
+use ums::monitor::{Condition, Options, StallStack};
 use ums::{Builder, Node, WorkerKind};
 
 /// Returns monitor options that look for stalls of 60 ms and nothing else, whatever the cause.
@@ -84,12 +84,20 @@ fn a_request_that_does_not_yield_for_too_long_is_cancelled_at_its_next_yield_and
 #[test]
 fn stalls_of_the_same_function_are_one_line_of_the_profile_b42() {
     both_watched(stalls, |node, told| {
-        (0..3).for_each(|_| stall_once(node, told));
+        let of_function = |all: &[StallStack]| {
+            all.iter()
+                .filter(|stack| stack.stack.contains("guilty_computation"))
+                .fold((Duration::ZERO, 0), |(t, n), stack| (t + stack.total, n + stack.stalls))
+        };
+        // On a busy computer, a worker may not get the processor in time to say where it is.
+        for _ in 0..20 {
+            stall_once(node, told);
+            if of_function(&node.stalls()).1 == 3 {
+                break;
+            }
+        }
         let all = node.stalls();
-        let (times, stalls) = all
-            .iter()
-            .filter(|stack| stack.stack.contains("guilty_computation"))
-            .fold((Duration::ZERO, 0), |(t, n), stack| (t + stack.total, n + stack.stalls));
+        let (times, stalls) = of_function(&all);
         assert_eq!(stalls, 3, "{all:#?}");
         assert!(times >= 3 * ms(60), "{all:#?}");
         // The outermost function is printed first.

@@ -15,7 +15,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line as Words, Span};
 use ratatui::widgets::{Block, Borders, Cell as Field, Paragraph, Row, Table};
 
-use super::model::{Finding, Model, Scheduler, count_text, span_text};
+use super::model::{Finding, Model, Scheduler, busiest, count_text, span_text};
 use super::sheet::{Cell, Line, Sheet, Tab};
 use super::state::State;
 use crate::words::counted;
@@ -35,9 +35,11 @@ const ALARM: Style = Style::new().fg(Color::LightRed).add_modifier(Modifier::BOL
 /// Draws everything. Returns how many lines of a worker's page are above the screen.
 pub fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) -> usize {
     let area = frame.area();
-    let schedulers = model.schedulers();
+    let all = model.schedulers();
     let most = usize::from(area.height / 3).max(2);
-    let shown = schedulers.len().min(most);
+    let others = all.len().saturating_sub(most);
+    let schedulers = busiest(all, most);
+    let shown = schedulers.len();
     let wide = area.width >= WIDE;
     let [head, bars, tabs, middle, foot, keys] = Layout::vertical([
         Constraint::Length(2),
@@ -49,7 +51,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) -> usize {
     ])
     .areas(area);
     draw_head(frame, head, model, state);
-    draw_schedulers(frame, bars, &schedulers, shown);
+    draw_schedulers(frame, bars, &schedulers, others);
     draw_tabs(frame, tabs, state);
     let [list, side] =
         Layout::horizontal([Constraint::Min(0), Constraint::Length(if wide { SIDE } else { 0 })])
@@ -106,7 +108,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &State) {
     frame.render_widget(Paragraph::new(totals), second);
 }
 
-fn draw_schedulers(frame: &mut Frame<'_>, area: Rect, all: &[Scheduler], shown: usize) {
+fn draw_schedulers(frame: &mut Frame<'_>, area: Rect, shown: &[Scheduler], others: usize) {
     let name = if area.width < 100 { 8 } else { 14 };
     let bar = area.width.saturating_sub(62 + name).clamp(10, 60);
     let widths = [name, bar, 4, 8, 6, 4, 4, 4, 4, 9, 5, 3].map(Constraint::Length);
@@ -120,7 +122,7 @@ fn draw_schedulers(frame: &mut Frame<'_>, area: Rect, all: &[Scheduler], shown: 
         _ => Field::from(right(text)),
     });
     let rate = |rate: Option<f64>| right(&rate.map_or("-".into(), count_text));
-    let rows = all.iter().take(shown).map(|s| {
+    let rows = shown.iter().map(|s| {
         let busy = s.busy.unwrap_or(0.0);
         let alarm = if s.is_out_of_workers() { ALARM } else { Style::new() };
         let base = if s.is_hidden { FAINT } else { Style::new() };
@@ -145,8 +147,8 @@ fn draw_schedulers(frame: &mut Frame<'_>, area: Rect, all: &[Scheduler], shown: 
     let table = Table::new(rows, widths)
         .header(Row::new(head).style(HEAD.add_modifier(Modifier::UNDERLINED)));
     frame.render_widget(table, area);
-    if shown < all.len() && area.width > 20 {
-        let text = format!("+{} more", all.len() - shown);
+    if others > 0 && area.width > 20 {
+        let text = format!("+{others} idler");
         let place = Rect { x: area.x + 10, y: area.y, width: 12, height: 1 };
         frame.render_widget(Paragraph::new(text).style(FAINT), place);
     }

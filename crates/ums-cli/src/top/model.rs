@@ -53,6 +53,18 @@ impl Scheduler {
     }
 }
 
+/// Returns the schedulers with the most queued and runnable requests, and then the busiest, at most
+/// `most`, in the order in which they were.
+pub fn busiest(all: Vec<Scheduler>, most: usize) -> Vec<Scheduler> {
+    let load = |s: &Scheduler| (s.queued, s.runnable, (s.busy.unwrap_or(0.0) * 1e3) as i64);
+    let mut loads: Vec<_> = all.iter().map(load).enumerate().collect();
+    loads.sort_by_key(|(at, load)| (std::cmp::Reverse(*load), *at));
+    let mut places: Vec<_> = loads.into_iter().take(most).map(|(at, _)| at).collect();
+    places.sort_unstable();
+    let shown = |(at, s)| places.binary_search(&at).is_ok().then_some(s);
+    all.into_iter().enumerate().filter_map(shown).collect()
+}
+
 /// The waits of one reason.
 #[derive(Clone, Debug)]
 pub struct Wait {

@@ -192,6 +192,19 @@ fn under_load_at_both_sizes() {
 }
 
 #[test]
+fn of_many_schedulers_those_with_work_are_shown() {
+    let one =
+        |id: i64| scheduler(10 + id, 0, 1, 1, if id == 17 { 3 } else { 0 }, i64::from(id == 9));
+    let mut model = Model::default();
+    model.read(reading(1, json!({"ums_schedulers": (0..20).map(one).collect::<Vec<_>>()})));
+    let shown = screen(&model, &state(), 80, 24);
+    let bars: Vec<_> = shown.lines().skip(2).take(9).collect();
+    assert!(bars[0].contains("+12 idler"), "{shown}");
+    let first: Vec<_> = bars[1..].iter().map(|line| line[..3].trim()).collect();
+    assert_eq!(first, ["10", "11", "12", "13", "14", "15", "19", "27"], "{shown}");
+}
+
+#[test]
 fn out_of_workers_at_both_sizes() {
     let model = out_of_workers();
     expect("exhaustion-80x24", &screen(&model, &state(), 80, 24));

@@ -125,7 +125,8 @@ fn a_read_by_an_instruction_on_two_pages_lets_another_run() {
 
 #[test]
 fn a_sleep_lets_another_run() {
-    blocks_in_a_call("nanosleep", || std::thread::sleep(Duration::from_millis(20)));
+    // Long enough for a watching thread to get a processor meanwhile, also on a busy computer.
+    blocks_in_a_call("nanosleep", || std::thread::sleep(Duration::from_millis(200)));
 }
 
 #[test]

@@ -61,6 +61,22 @@ pub(super) fn big_number(
     Ok(None)
 }
 
+/// Returns the column of a table that SQLite numbers.
+pub(super) fn numbered_column(db: &Connection, table: &str) -> Option<String> {
+    let text = format!("PRAGMA table_info({})", quote(table));
+    let mut columns = db.prepare_cached(&text).ok()?;
+    let mut rows = columns.query([]).ok()?;
+    while let Some(row) = rows.next().ok()? {
+        if row.get("pk") == Ok(1) {
+            let name: String = row.get("name").ok()?;
+            drop(rows);
+            let (.., is_numbered) = column_metadata(db, None, table, &name).ok()?;
+            return is_numbered.then_some(name);
+        }
+    }
+    None
+}
+
 fn owner(schema: Option<&str>) -> String {
     schema.map_or(String::new(), |schema| format!("{}.", quote(schema)))
 }

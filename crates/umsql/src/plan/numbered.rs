@@ -3,7 +3,7 @@
 
 use rusqlite::Connection;
 
-use super::metadata::column_metadata;
+use super::metadata::numbered_column;
 use super::rows::{begins_query, each_item, is_default, level, rows};
 use super::targets::Table;
 use crate::dialect::tokens::{Token, closing, items};
@@ -148,15 +148,6 @@ fn always(db: &Connection, table: &str) -> Option<(String, usize)> {
     let row = query.query_row([table, &column], |row| Ok((row.get(0)?, row.get(1)?)));
     let (definition, place): (String, i64) = row.ok()?;
     is_always(&definition).then_some((column, usize::try_from(place).ok()?))
-}
-
-/// Returns the column of a table that SQLite numbers.
-fn numbered_column(db: &Connection, table: &str) -> Option<String> {
-    let key =
-        "SELECT name FROM pragma_table_info(?1) WHERE pk = 1 AND type = 'INTEGER' COLLATE NOCASE";
-    let column: String = db.prepare_cached(key).ok()?.query_row([table], |row| row.get(0)).ok()?;
-    let (.., is_numbered) = column_metadata(db, None, table, &column).ok()?;
-    is_numbered.then_some(column)
 }
 
 #[cfg(test)]

@@ -1,0 +1,10 @@
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');
+select nextval('t600_5_id_seq');

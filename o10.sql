@@ -1,0 +1,10 @@
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;
+alter table t600_5 owner to ums;

@@ -1,0 +1,10 @@
+select id from t600_5 where a = 1;
+select id from t600_5 where a = 2;
+select id from t600_5 where a = 3;
+select id from t600_5 where a = 4;
+select id from t600_5 where a = 5;
+select id from t600_5 where a = 6;
+select id from t600_5 where a = 7;
+select id from t600_5 where a = 8;
+select id from t600_5 where a = 9;
+select id from t600_5 where a = 10;
