@@ -195,3 +195,33 @@ insert into u (a) values ('x'), ('y');
 insert into u (id, a) values (1, 'z');
 insert into u (id, a) values (default, 'z');
 select id, a from u order by id;
+
+\group Keys that are added
+create table t (a int, b int, c text);
+create table one (id serial primary key, note text default 'autoincrement');
+create table two (id int primary key, note text default 'autoincrement');
+create table big (id bigserial primary key, a int);
+create view seen as select * from big;
+\try
+alter table t add primary key (a), alter column b set default 5;
+insert into t (a) values (null);
+alter table t add constraint other primary key (b);
+alter table t drop constraint t_pkey;
+alter table t add constraint named primary key (b);
+alter table t add constraint again primary key (a);
+alter table t add primary key (nosuch);
+alter table t add unique (nosuch);
+alter table t add unique (c, c);
+alter table t alter c set default bar;
+create table bad (a int default bar);
+create table bad (generated always as identity);
+select count(*) from pg_attribute a join pg_class c on c.oid = a.attrelid where c.relname in ('one', 'two') and a.attidentity <> '';
+insert into big values (5000000000, 1);
+select * from seen;
+select id + 1 as next, coalesce(id, 0) as own from seen;
+select sum(id) from seen;
+select 1 = any ((array['1', '2'])::int[]);
+select 'b' = any ((array['a', 'b'])::text[]);
+select (select relname from pg_class where relname in ('one', 'two'));
+select array_upper('{{1,2},{3,4}}', 1);
+select array_to_string('{a,NULL}'::text[], ',', '*');

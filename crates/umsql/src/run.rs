@@ -279,7 +279,7 @@ impl Session {
             lease.ensure_catalog()?;
         }
         let mut rows = 0;
-        for text in &sql.texts {
+        for (at, text) in sql.texts.iter().enumerate() {
             let located = |failure| locate(failure, sql);
             let mut prepared = lease.prepare_cached(text).map_err(|error| located(error.into()))?;
             if !prepared.readonly() || (sql.tag == "PRAGMA" && writes(text, self.tx)) {
@@ -313,7 +313,9 @@ impl Session {
                 self.note_taken(sql, lease, 1);
                 return Ok(Ran::Suspended(rest));
             }
-            let changes = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE");
+            // CREATE TABLE .. AS is two statements, of which the second stores rows.
+            let changes =
+                matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE") || sql.alters && at > 0;
             rows += if changes { lease.changes() as usize } else { sent };
             if changes {
                 self.note_taken(sql, lease, rows);
@@ -324,8 +326,7 @@ impl Session {
                 return Ok(Ran::Suspended(Vec::new()));
             }
         }
-        let counts = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE" | "SELECT");
-        Ok(Ran::Complete(if counts { format!("{} {rows}", sql.tag) } else { sql.tag.to_owned() }))
+        Ok(Ran::Complete(sql.complete(rows)))
     }
 }
 

@@ -23,7 +23,7 @@ mod identity;
 pub(crate) mod keys;
 mod order;
 mod prepare;
-mod reader;
+pub(crate) mod reader;
 mod returning;
 mod sets;
 mod rewrite;

@@ -367,10 +367,21 @@ pub(crate) fn items<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
 /// Returns whether the statement creates a table of the rows of a query, which does not become a
 /// part of the schema.
 pub(crate) fn is_table_of_query(tokens: &[Token<'_>]) -> bool {
-    let begins = |token: &Token<'_>| ["select", "values", "with"].iter().any(|word| token.is(word));
+    let begins = |token: &Token<'_>| {
+        ["select", "values", "with", "table"].iter().any(|word| token.is(word)) || token.sign("(")
+    };
+    let mut depth = 0usize;
+    let is_after = |pair: &[Token<'_>]| {
+        match pair[0].text {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        depth == 0 && pair[0].is("as") && begins(&pair[1])
+    };
     tokens.first().is_some_and(|token| token.is("create"))
         && tokens.iter().take(3).any(|token| token.is("table"))
-        && tokens.windows(2).any(|pair| pair[0].is("as") && begins(&pair[1]))
+        && tokens.windows(2).any(is_after)
 }
 
 #[cfg(test)]

@@ -47,6 +47,16 @@ pub(crate) struct Sql {
     pub(crate) taken: Option<Box<TakenNumbers>>,
 }
 
+impl Sql {
+    /// Returns the tag of a statement that is complete, with the number of rows if it has one.
+    pub(crate) fn complete(&self, rows: usize) -> String {
+        match self.tag {
+            "INSERT 0" | "UPDATE" | "DELETE" | "SELECT" => format!("{} {rows}", self.tag),
+            tag => tag.to_owned(),
+        }
+    }
+}
+
 /// What an INSERT takes from the sequence of its table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TakenNumbers {

@@ -19,6 +19,7 @@ use crate::dialect::constraints;
 use crate::error::{CANCELLED, SEVERAL_ROWS, SqlError};
 use crate::host;
 use crate::settings::{Config, Scope};
+use crate::wire::declaration::declaration;
 use crate::wire::{arrays, datetime, types};
 use ums::lock::Lock;
 
@@ -233,28 +234,8 @@ fn catalog(connection: &Connection) -> Result<()> {
     scalar(connection, "format_type", 2, |context| {
         let oid = context.get_raw(0).as_i64().unwrap_or(0) as u32;
         let modifier = context.get_raw(1).as_i64().unwrap_or(-1) as i32;
-        Ok(text(&type_text(oid, modifier)))
+        Ok(text(&declaration(oid, modifier)))
     })
-}
-
-/// Returns a type as it is declared.
-fn type_text(oid: u32, modifier: i32) -> String {
-    let name = types::name(oid);
-    let numbers = match oid {
-        _ if modifier < 0 => None,
-        types::NUMERIC => types::digits(modifier).map(|(all, behind)| format!("{all},{behind}")),
-        types::VARCHAR | types::BPCHAR => types::length(modifier).map(|length| length.to_string()),
-        types::TIME | types::TIMESTAMP | types::TIMESTAMPTZ => Some(modifier.to_string()),
-        _ => None,
-    };
-    match (numbers, name.split_once(' ')) {
-        (None, _) => name.to_owned(),
-        // `timestamp(3) without time zone`
-        (Some(numbers), Some((first, rest))) if rest.ends_with("zone") => {
-            format!("{first}({numbers}) {rest}")
-        }
-        (Some(numbers), _) => format!("{name}({numbers})"),
-    }
 }
 
 /// Returns the constraints of a table as JSON, for the view `pg_constraint`.

@@ -45,6 +45,7 @@ mod results;
 mod rows;
 mod scope;
 mod sequences;
+mod table_of_query;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ use super::operators::{is_rewritten, rewrite_operators};
 use super::parameters::parameter_types;
 use super::results::KnownColumn;
 use super::sequences::sequence_values;
+use super::table_of_query::table_of_query;
 use crate::dialect::tokens::{Token, statements, tokens};
 use crate::dialect::{
     Edits, Explain, Statement, delete_using, explain, statement, unnested, unqualified,
@@ -138,6 +139,10 @@ fn typed(
             return Err(SqlError::unsupported("EXPLAIN of this statement is not supported"));
         };
         return Ok((Statement::Explain(Box::new(Explain { analyzes, sql })), parameters));
+    }
+    let of_query = |query: &mut [Token<'_>]| typed(query, text, declared, db);
+    if let Some(table) = table_of_query(tokens, db, of_query)? {
+        return Ok(table);
     }
     let literals = match has_literals(tokens) {
         true => read_literals(tokens, db)?,

@@ -12,7 +12,7 @@ use crate::wire::types;
 /// A table that a statement names.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
-    schema: Option<String>,
+    pub(super) schema: Option<String>,
     pub(crate) name: String,
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod arrays;
 pub(crate) mod canonical;
 pub(crate) mod datetime;
 pub(crate) mod decimal;
+pub(crate) mod declaration;
 pub(crate) mod floats;
 pub(crate) mod hex;
 pub(crate) mod interval;
