@@ -10,7 +10,7 @@ use crate::dialect::keys::BIG_NUMBER;
 use crate::dialect::translate::quote;
 use crate::engine::{Lease, check_keys, sequences};
 use crate::error::{Failure, Result, SqlError};
-use crate::identity::{definition, number, number_by_default};
+use crate::identity::{definition, has_added_key, number, number_by_default};
 use crate::run::Ran;
 use crate::session::{Session, Tx};
 use crate::wire::types;
@@ -101,6 +101,10 @@ fn carry_out(lease: &Lease, alter: &AlterTable) -> Result<()> {
                 change_number(lease, &table, &mut definition, column, declared)?;
                 continue;
             }
+            TableChange::Default(column, _) if is_row_number(lease, &table, column)? => {
+                let message = "changing the default of the number of the row is not supported";
+                return Err(SqlError::unsupported(message));
+            }
             // The word INTEGER would make a key the number of the row, for which the table is
             // stored in another way.
             TableChange::Type { column, declared } if declared.eq_ignore_ascii_case("integer") => {
@@ -145,6 +149,7 @@ fn add_key(
     definition: &mut String,
     (name, is_primary, columns): (Option<&str>, bool, &[String]),
 ) -> Result<()> {
+    check_columns(lease, table, columns, is_primary)?;
     let own = match is_primary {
         true => format!("{table}_pkey"),
         false => format!("{table}_{}_key", columns.join("_")),
@@ -161,9 +166,8 @@ fn add_key(
             *definition = named;
             return lease.redefine(table, definition);
         }
-        let has_key = "SELECT EXISTS (SELECT 1 FROM pragma_table_info(?1) WHERE pk > 0)
-            OR EXISTS (SELECT 1 FROM pragma_index_list(?1) WHERE name = ?1 || '_pkey')";
-        if lease.query_row(has_key, [table], |row| row.get(0))? {
+        let has_key = "SELECT EXISTS (SELECT 1 FROM pragma_table_info(?1) WHERE pk > 0)";
+        if lease.query_row(has_key, [table], |row| row.get(0))? || has_added_key(lease, table)? {
             let message = format!("multiple primary keys for table \"{table}\" are not allowed");
             return Err(SqlError::new("42P16", message));
         }
@@ -178,6 +182,24 @@ fn add_key(
     lease.execute_batch(&format!("CREATE UNIQUE INDEX {name} ON {on} ({list} /* {kind} */)"))?;
     if is_primary {
         forbid_null(lease, table, columns)?;
+        *definition = crate::identity::definition(lease, table)?.unwrap_or_default().1;
+    }
+    Ok(())
+}
+
+/// Checks that a key names columns of the table, each once.
+fn check_columns(lease: &Lease, table: &str, columns: &[String], is_primary: bool) -> Result<()> {
+    let text = "SELECT 1 FROM pragma_table_xinfo(?1) WHERE name = ?2 COLLATE NOCASE";
+    for (at, column) in columns.iter().enumerate() {
+        if !lease.prepare(text)?.exists([table, column])? {
+            let message = format!("column \"{column}\" named in key does not exist");
+            return Err(SqlError::new("42703", message));
+        }
+        if columns[..at].iter().any(|other| other.eq_ignore_ascii_case(column)) {
+            let kind = if is_primary { "primary key" } else { "unique" };
+            let message = format!("column \"{column}\" appears twice in {kind} constraint");
+            return Err(SqlError::new("42701", message));
+        }
     }
     Ok(())
 }

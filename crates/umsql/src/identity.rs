@@ -102,8 +102,7 @@ pub(crate) fn number(
         return Err(SqlError::unsupported(message).hint("Leave the name out."));
     }
     let numbered = numbered(definition, column, is_always)?;
-    let later = "SELECT EXISTS (SELECT 1 FROM pragma_index_list(?1) WHERE name = ?1 || '_pkey')";
-    if lease.query_row(later, [table], |row| row.get(0))? {
+    if has_added_key(lease, table)? {
         return Err(other_key());
     }
     let rows = format!("SELECT EXISTS (SELECT 1 FROM {})", quote(table));
@@ -122,6 +121,15 @@ pub(crate) fn number(
         lease.execute(first, (table, options.start - 1))?;
     }
     Ok(())
+}
+
+/// Returns whether the table has a primary key that was added later. One of an earlier version has
+/// no comment.
+pub(crate) fn has_added_key(db: &Connection, table: &str) -> Result<bool> {
+    let text = "SELECT EXISTS (SELECT 1 FROM sqlite_schema
+        WHERE type = 'index' AND tbl_name = ?1 COLLATE NOCASE
+        AND (name = ?1 || '_pkey' COLLATE NOCASE OR sql LIKE '%/* PRIMARY KEY */)'))";
+    Ok(db.query_row(text, [table], |row| row.get(0))?)
 }
 
 /// Returns the table's name, as it was created, and its definition.

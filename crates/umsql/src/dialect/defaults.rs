@@ -33,6 +33,19 @@ const NEXT: [&str; 9] = [
     "generated",
 ];
 
+/// Words that are values.
+const VALUES: [&str; 9] = [
+    "null",
+    "true",
+    "false",
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "localtime",
+    "localtimestamp",
+    "current_user",
+];
+
 /// Notes how the default in the definition of a column is written for SQLite.
 ///
 /// # Errors
@@ -48,6 +61,14 @@ pub(super) fn of_column(item: &[Token<'_>], edits: &mut Edits) -> Result<()> {
     }
     if let Some(cast) = literal(value) {
         return without_cast(value, cast, edits);
+    }
+    if let [name] = value
+        && name.is_name()
+        && !VALUES.iter().any(|word| name.is(word))
+    {
+        // SQLite would store the name as a text.
+        let error = SqlError::unsupported("cannot use column reference in DEFAULT expression");
+        return Err(SqlError { offset: Some(name.at), ..error });
     }
     let [first, .., last] = value else { return Ok(()) };
     if computes_times(value) {

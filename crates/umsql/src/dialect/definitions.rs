@@ -10,6 +10,8 @@
 //! The names of tables get their schema if the session's search path has none, as it is while
 //! `pg_dump` reads. Functions of this server in a definition stay as they are.
 
+use std::collections::HashSet;
+
 use super::keys::definitions;
 use super::tokens::{Token, TokenKind, closing, tokens};
 
@@ -66,6 +68,7 @@ struct Level {
 
 /// Returns the names without a schema in FROM clauses, except those of WITH clauses.
 fn relations<'t, 'a>(list: &'t [Token<'a>]) -> impl Iterator<Item = &'t Token<'a>> {
+    let defined = names_of_with(list);
     let mut levels = vec![Level { is_query: true, is_from: false }];
     let mut expects = false;
     list.iter().enumerate().filter_map(move |(at, token)| {
@@ -87,7 +90,8 @@ fn relations<'t, 'a>(list: &'t [Token<'a>]) -> impl Iterator<Item = &'t Token<'a
             level.is_from = false;
         } else if expected && token.is_name() && !begins_query(token) {
             let is_other = next.is_some_and(|next| next.sign(".") || next.sign("("));
-            return (!is_other && !is_of_with(list, token)).then_some(token);
+            return (!is_other && !defined.contains(&token.name().to_ascii_lowercase()))
+                .then_some(token);
         }
         None
     })
@@ -97,16 +101,19 @@ fn begins_query(token: &Token<'_>) -> bool {
     ["select", "values", "with"].iter().any(|word| token.is(word))
 }
 
-/// Returns whether a WITH clause defines this name.
-fn is_of_with(list: &[Token<'_>], name: &Token<'_>) -> bool {
-    list.windows(3).any(|three| {
+/// Returns the names, in lower case, that WITH clauses define.
+fn names_of_with(list: &[Token<'_>]) -> HashSet<String> {
+    let defines = |three: &&[Token<'_>]| {
         let begins = ["with", "recursive"].iter().any(|word| three[0].is(word));
-        let defines = three[2].is("as") || three[2].sign("(");
-        (begins || three[0].sign(","))
-            && three[1].is_name()
-            && three[1].name().eq_ignore_ascii_case(&name.name())
-            && defines
-    })
+        let has_query = three[2].is("as") || three[2].sign("(");
+        (begins || three[0].sign(",")) && three[1].is_name() && has_query
+    };
+    // Without this word, a comma is that of a list.
+    if !list.iter().any(|token| token.is("with")) {
+        return HashSet::new();
+    }
+    let defined = list.windows(3).filter(defines);
+    defined.map(|three| three[1].name().to_ascii_lowercase()).collect()
 }
 
 /// Returns the expression from which a column of a table is computed.

@@ -106,7 +106,8 @@ fn counts_up(identity: &[Token<'_>]) -> Result<()> {
 
 /// Returns where GENERATED .. AS IDENTITY is in a definition, with its options.
 fn identity(item: &[Token<'_>]) -> Option<std::ops::Range<usize>> {
-    let start = item.iter().position(|token| token.is("generated"))?;
+    // After the name and the type.
+    let start = item.iter().skip(2).position(|token| token.is("generated"))? + 2;
     let begins = |words: &&&[&str]| Reader::new(&item[start..]).take(words);
     let end = start + IDENTITIES.iter().find(begins)?.len();
     let options = item[end..].first().filter(|token| token.sign("("));

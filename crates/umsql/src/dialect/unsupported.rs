@@ -46,6 +46,7 @@ const STATEMENTS: [(&[&str], &str); 5] = [
 pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
     // For each parenthesis that is open, whether a UNION or EXCEPT is in it.
     let mut combined = vec![false];
+    let mut has_union = false;
     for at in 0..tokens.len() {
         let token = &tokens[at];
         if token.sign("(") {
@@ -61,12 +62,7 @@ pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
                 token,
             ));
         }
-        // The list of ANY and ALL is not an array for SQLite (`spellings`).
-        let is_before = |back: usize| {
-            let word = at.checked_sub(back).map(|at| &tokens[at]);
-            word.is_some_and(|word| ["any", "some", "all"].iter().any(|w| word.is(w)))
-        };
-        let is_list = is_before(2) || is_before(3) && tokens[at - 1].sign("(");
+        let is_list = is_list(tokens, at);
         let found = FORMS.iter().find(|(words, _)| begins(&tokens[at..], words));
         // Of `unnest`, `forms` translates it.
         let is_unnest = tokens[..at].iter().rev().take(40).any(|token| token.is("unnest"));
@@ -86,7 +82,9 @@ pub(super) fn refuse(tokens: &[Token<'_>]) -> Result<()> {
             let (sign, word) = (token.text, tokens[at + 1].text.to_ascii_uppercase());
             return Err(unsupported(&format!("{sign} {word} (..)"), token));
         }
-        if shows_regclass(tokens, at) {
+        // The first part of a UNION says what the others are.
+        has_union |= token.is("union");
+        if !has_union && shows_regclass(tokens, at) {
             let error = unsupported("the name of an object as a value of regclass", token);
             return Err(error.hint("Cast it to oid, or write the name as a text."));
         }
@@ -144,6 +142,37 @@ fn begins(tokens: &[Token<'_>], words: &[&str]) -> bool {
     tokens.len() >= words.len() && words.iter().zip(tokens).all(is_one)
 }
 
+/// Returns whether this token begins the list of ANY and ALL, which is not an array for SQLite
+/// (`spellings`).
+fn is_list(tokens: &[Token<'_>], at: usize) -> bool {
+    let is_before = |back: usize| {
+        let word = at.checked_sub(back).map(|at| &tokens[at]);
+        word.is_some_and(|word| ["any", "some", "all"].iter().any(|w| word.is(w)))
+    };
+    is_before(2) || is_before(3) && tokens[at - 1].sign("(") && keeps_texts(&tokens[at..])
+}
+
+/// Returns whether the array in parentheses that begins here has no cast, or one to texts, which
+/// `spellings` leaves out.
+fn keeps_texts(array: &[Token<'_>]) -> bool {
+    let mut depth = 0usize;
+    let close = array.iter().position(|token| {
+        match token.text {
+            "[" => depth += 1,
+            "]" => depth = depth.saturating_sub(1),
+            _ => return false,
+        }
+        depth == 0
+    });
+    match close.map(|close| &array[close + 1..]) {
+        Some([end, cast, name, more, ..]) if end.sign(")") && cast.sign("::") => {
+            let is_varying = name.is("character") && more.is("varying");
+            is_varying || ["text", "varchar"].iter().any(|word| name.is(word)) && more.sign("[")
+        }
+        _ => true,
+    }
+}
+
 /// Returns whether a part of WITH begins here that changes rows.
 fn changes_in_with(tokens: &[Token<'_>]) -> bool {
     let [r#as, open, verb, ..] = tokens else { return false };
@@ -174,10 +203,6 @@ fn shows_regclass(tokens: &[Token<'_>], at: usize) -> bool {
     }
     let is_text = tokens.get(at + 2).is_some_and(|next| next.sign("::"))
         && tokens.get(at + 3).is_some_and(|next| next.is("text"));
-    // The first part of a UNION says what the others are.
-    if tokens[..at].iter().any(|token| token.is("union")) {
-        return false;
-    }
     let begins = tokens[at - 2].is("select") || tokens[at - 2].sign(",");
     let ends =
         tokens.get(at + 2).is_none_or(|next| next.sign(",") || next.is("from") || next.is("as"));

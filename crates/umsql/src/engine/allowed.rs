@@ -69,9 +69,9 @@ const OWN: &str = "\
     timestamp_mi_interval timestamp_pl_interval timestamptz_mi timestamptz_mi_interval \
     timestamptz_pl_interval to_hex to_regtype to_timestamp transaction_timestamp translate \
     ums_assign ums_constraints ums_element ums_elements ums_even ums_generated \
-    ums_index_definition ums_minus ums_not_null ums_object_name ums_plus ums_relation \
-    ums_several_rows ums_type_oid ums_type_width ums_view_definition ums_view_tables varchar \
-    version";
+    ums_index_definition ums_is_numbered ums_minus ums_not_null ums_object_name ums_plus \
+    ums_relation ums_several_rows ums_type_oid ums_type_width ums_view_definition \
+    ums_view_tables varchar version";
 
 /// PRAGMAs with and without a value. Those that change something change it for one connection, or
 /// are writes that pass the write gate.

@@ -48,12 +48,17 @@ fn joined(context: &Context<'_>) -> Result<Value> {
     let Some(list) = list(context)? else { return Ok(Value::Null) };
     let Some(between) = optional_text(context.get_raw(1)) else { return Ok(Value::Null) };
     let null = if context.len() > 2 { optional_text(context.get_raw(2)) } else { None };
-    let list: Vec<_> = list.into_iter().filter_map(|element| element.or(null.clone())).collect();
-    let length = list.iter().map(|element| element.len() + between.len()).sum::<usize>();
-    if length > LENGTH_MAX {
-        return Err(failed(LONG_ARRAY));
+    let shown = list.iter().filter_map(|element| element.as_deref().or(null.as_deref()));
+    let mut out = String::new();
+    for (at, element) in shown.enumerate() {
+        let between = if at > 0 { &between[..] } else { "" };
+        if out.len() + between.len() + element.len() > LENGTH_MAX {
+            return Err(failed(LONG_ARRAY));
+        }
+        out += between;
+        out += element;
     }
-    Ok(Value::Text(list.join(&between)))
+    Ok(Value::Text(out))
 }
 
 /// Returns the elements of the array that is the first argument; `None` for NULL.
@@ -61,6 +66,9 @@ fn list(context: &Context<'_>) -> Result<Option<Vec<Option<String>>>> {
     let Some(text) = optional_text(context.get_raw(0)) else { return Ok(None) };
     if text.len() > LENGTH_MAX {
         return Err(failed(LONG_ARRAY));
+    }
+    if text.strip_prefix('{').is_some_and(|inner| inner.trim_start().starts_with('{')) {
+        return Err(failed("arrays of arrays are not supported"));
     }
     arrays::elements(&text).map(Some).ok_or_else(|| malformed(&text))
 }
@@ -111,6 +119,8 @@ impl Aggregate<String, Value> for Elements {
 mod tests {
     use rusqlite::Connection;
 
+    use crate::error::LONG_ARRAY;
+
     #[test]
     fn arrays_are_made_and_read() {
         let db = Connection::open_in_memory().unwrap();
@@ -137,6 +147,13 @@ mod tests {
             ("array_remove('{a,NULL,b,\"a\"}', 'a')".into(), "'{NULL,b}'"),
             ("array_upper('{a,b}', 1)".into(), "2"),
             ("array_upper('{}', 1)".into(), "NULL"),
+            ("array_upper('{{1,2}}', 1)".into(), "arrays of arrays are not supported"),
+            (
+                "array_to_string('{' || replace(hex(zeroblob(9999)), '0', 'NULL,') || 'a}', '', \
+                 hex(zeroblob(9999)))"
+                    .into(),
+                LONG_ARRAY,
+            ),
             ("ums_elements('')".into(), "'[]'"),
             ("ums_elements('a')".into(), "malformed array literal: \"a\""),
         ] {

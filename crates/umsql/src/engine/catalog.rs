@@ -44,7 +44,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_ums_objects AS
   UNION ALL
   SELECT s.rowid + 1610612736, 'sequence', s.name, NULL, s.name || '_' || p.name || '_seq'
   FROM main.sqlite_schema s JOIN pragma_table_info(s.name) p
-  WHERE s.type = 'table' AND p.pk = 1 AND upper(s.sql) LIKE '%AUTOINCREMENT%';
+  WHERE s.type = 'table' AND p.pk = 1 AND ums_is_numbered(s.sql);
 
 CREATE TEMP VIEW IF NOT EXISTS pg_class AS
   SELECT CAST(s.oid AS INTEGER) AS oid, s.name AS relname, 2200 AS relnamespace,
@@ -91,7 +91,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_ums_serial AS
     CASE t.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE 23 END AS type,
     CASE WHEN s.sql LIKE '%CONSTRAINT ums_always %' THEN 'a' ELSE 'd' END AS kind
   FROM main.sqlite_schema s JOIN pragma_table_xinfo(s.name) t
-  WHERE s.type = 'table' AND t.pk = 1 AND upper(s.sql) LIKE '%AUTOINCREMENT%';
+  WHERE s.type = 'table' AND t.pk = 1 AND ums_is_numbered(s.sql);
 
 CREATE TEMP VIEW IF NOT EXISTS pg_sequence AS
   SELECT oid AS seqrelid, type AS seqtypid, 1 AS seqstart, 1 AS seqincrement,

@@ -4,6 +4,7 @@
 //! The name of a relation gets its schema if the session's search path has none: PostgreSQL shows
 //! names so that they mean the same when they are read again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rusqlite::functions::Context;
@@ -13,7 +14,7 @@ use rusqlite::{Connection, Result};
 use super::scalar::scalar;
 use super::strings::quoted_name;
 use crate::dialect::definitions;
-use crate::dialect::tokens::{TokenKind, tokens};
+use crate::dialect::tokens::{Token, TokenKind, tokens};
 use crate::settings::Config;
 use crate::wire::{arrays, types};
 use ums::lock::Lock;
@@ -25,7 +26,8 @@ pub(super) fn register(connection: &Connection, config: &Arc<Lock<Config>>) -> R
         let [Some(text), Some(known)] = [argument(context, 0), argument(context, 1)] else {
             return Ok(Value::Null);
         };
-        let known = |name: &str| known.split('\n').any(|one| one.eq_ignore_ascii_case(name));
+        let known: HashSet<_> = known.split('\n').map(str::to_ascii_lowercase).collect();
+        let known = |name: &str| known.contains(&name.to_ascii_lowercase());
         let query = definitions::view(&text, known, is_qualified(&owned));
         Ok(query.map_or(Value::Null, |query| Value::Text(format!(" {query};"))))
     })?;
@@ -39,6 +41,15 @@ pub(super) fn register(connection: &Connection, config: &Arc<Lock<Config>>) -> R
         let arguments = argument(context, 0).zip(argument(context, 1));
         let shown = arguments.and_then(|(text, name)| definitions::generated(&text, &name));
         Ok(shown.map_or(Value::Null, Value::Text))
+    })?;
+    scalar(connection, "ums_is_numbered", 1, |context| {
+        let is_numbered = |text: String| {
+            let is_word = |token: &Token<'_>| token.is("autoincrement");
+            // Most texts do not have the word at all.
+            text.to_ascii_lowercase().contains("autoincrement")
+                && tokens(&text).is_ok_and(|list| list.iter().any(is_word))
+        };
+        Ok(Value::Integer(argument(context, 0).is_some_and(is_numbered).into()))
     })?;
     scalar(connection, "ums_index_definition", 1, |context| {
         let shown = argument(context, 0).and_then(|text| definitions::index(&text, quoted_name));
@@ -57,6 +68,11 @@ pub(super) fn register(connection: &Connection, config: &Arc<Lock<Config>>) -> R
             Err(_) => Value::Text(object_name(&text)),
         })
     })?;
+    names(connection, config)
+}
+
+/// Registers the functions of names, and those of privileges.
+fn names(connection: &Connection, config: &Arc<Lock<Config>>) -> Result<()> {
     let owned = Arc::clone(config);
     scalar(connection, "current_schemas", 1, move |context| {
         let with_implicit = context.get::<Option<bool>>(0)? == Some(true);

@@ -12,7 +12,7 @@ use super::parts::{
     COLUMNS_MAX, Columns, Item, NameScope, Outcome, QueryClause, QueryLevel, Relation,
     RelationSource, TypedOperand,
 };
-use crate::dialect::tokens::TokenKind;
+use crate::dialect::tokens::{Token, TokenKind};
 use crate::wire::types;
 
 /// What is known of a query.
@@ -401,7 +401,7 @@ impl Analysis<'_, '_> {
             level.aliases = items.iter().filter_map(|item| item.alias.clone()).collect();
         }
         self.clause(QueryClause::Condition);
-        let has_condition = clauses.r#where.is_some();
+        let by_number = clauses.r#where.clone().is_some_and(|range| self.compares_oid(range));
         if let Some(range) = clauses.r#where {
             self.condition_at(&scope, "WHERE", range);
         }
@@ -428,9 +428,15 @@ impl Analysis<'_, '_> {
         // needs a WITH clause, which SQLite has only in statements with fewer than 200 cursors:
         // one of the catalogue may have more.
         let is_catalog = |relation: &Relation| matches!(relation.source, RelationSource::Catalog);
-        let of_catalog = has_condition && has_from && scope.relations.iter().all(is_catalog);
+        let of_catalog = by_number && has_from && scope.relations.iter().all(is_catalog);
         let is_single = (has_aggregate && !is_grouped) || is_one || !has_from || of_catalog;
         QueryResults { columns, is_single, of_set: false }
+    }
+
+    /// Returns whether a condition compares the number of an object.
+    fn compares_oid(&self, range: Range<usize>) -> bool {
+        let is_oid = |token: &Token<'_>| token.is_name() && token.name().ends_with("oid");
+        self.tokens[range].windows(2).any(|two| is_oid(&two[0]) && two[1].sign("="))
     }
 
     /// Reads the items of a select list.

@@ -1,6 +1,7 @@
 //! The columns that an expression can name: those of what is in the FROM clause of its query, and
 //! those of the queries around it.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -32,6 +33,10 @@ pub(super) fn table_column(db: &Connection, table: &str, column: &str) -> Option
     Some(declared.and_then(Typed::declared))
 }
 
+fn is_integer(column: &Outcome) -> bool {
+    column.typed.is_some_and(|typed| typed.oid == types::INT4)
+}
+
 /// Returns the columns of anything that SQLite can select from.
 pub(super) fn all_columns(db: &Connection, table: &str) -> Columns {
     let text = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
@@ -43,10 +48,15 @@ pub(super) fn all_columns(db: &Connection, table: &str) -> Columns {
             typed: column.decl_type().and_then(Typed::declared),
         })
         .collect();
-    let big = big_number(db, None, table).ok()?.map(|name| name.to_ascii_lowercase());
-    let big = big.and_then(|big| columns.iter_mut().find(|column| column.name == big));
-    if let Some(big) = big {
-        big.typed = Some(Typed::new(types::INT8));
+    // Also of a view, SQLite tells the table from which a column is.
+    let mut numbers: HashMap<String, Option<String>> = HashMap::new();
+    for (column, origin) in columns.iter_mut().zip(prepared.columns_with_metadata()) {
+        let Some(table) = origin.table_name().filter(|_| is_integer(column)) else { continue };
+        let number = || big_number(db, origin.database_name(), table).ok().flatten();
+        let big = numbers.entry(table.to_owned()).or_insert_with(number).as_deref();
+        if big.is_some() && big == origin.origin_name() {
+            column.typed = Some(Typed::new(types::INT8));
+        }
     }
     Some(columns.into())
 }
