@@ -5,11 +5,11 @@
 
 use rusqlite::types::{Value, ValueRef};
 
-use crate::dialect::{Copy, translate::quote};
+use crate::dialect::{Copy, sequence::sequence_name, translate::quote};
 use crate::engine::{Lease, assigned, null_refused};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
-use crate::plan::{Table, Target};
+use crate::plan::{Table, Target, numbered_column};
 use crate::run::Ran;
 use crate::session::{Session, Tx};
 use crate::wire::message::{Body, utf8};
@@ -105,11 +105,18 @@ impl Session {
         Ok(count + self.copy_lines(&target, &mut lines)?)
     }
 
-    /// Forgets what the session has got from the sequence of the table, of which the rows may have
-    /// taken numbers.
+    /// Forgets what the session has got from the sequence of the table, if the lines do not give
+    /// its numbers: which ones the rows have taken is not known.
     fn forget_numbers(&mut self, copy: &Copy) {
-        if let Some(sequences) = &mut self.config.sequences {
-            sequences.forget_table(&copy.table);
+        if self.config.sequences.is_none() || copy.columns.is_empty() {
+            return;
+        }
+        let Ok(lease) = self.lease() else { return };
+        let Some((column, _)) = numbered_column(lease, &copy.table) else { return };
+        if !copy.columns.iter().any(|name| name.eq_ignore_ascii_case(&column))
+            && let Some(sequences) = &mut self.config.sequences
+        {
+            sequences.forget(&sequence_name(&copy.table, &column));
         }
     }
 

@@ -132,13 +132,6 @@ impl Sequences {
         Ok(open.iter().find(is_it).map(|one| one.name.as_str()))
     }
 
-    /// The same for all columns of a table.
-    pub(crate) fn forget_table(&mut self, table: &str) {
-        let start = format!("{table}_").to_ascii_lowercase();
-        self.current.retain(|(known, _)| !known.to_ascii_lowercase().starts_with(&start));
-        self.latest = None;
-    }
-
     fn note(&mut self, name: &str, number: i64) {
         match self.current.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
             Some((_, last)) => *last = number,

@@ -61,17 +61,17 @@ pub(super) fn big_number(
     Ok(None)
 }
 
-/// Returns the column of a table that SQLite numbers.
-pub(super) fn numbered_column(db: &Connection, table: &str) -> Option<String> {
+/// Returns the column of a table that SQLite numbers, and its place in the table.
+pub(crate) fn numbered_column(db: &Connection, table: &str) -> Option<(String, usize)> {
     let text = format!("PRAGMA table_info({})", quote(table));
     let mut columns = db.prepare_cached(&text).ok()?;
     let mut rows = columns.query([]).ok()?;
     while let Some(row) = rows.next().ok()? {
         if row.get("pk") == Ok(1) {
-            let name: String = row.get("name").ok()?;
+            let (name, place): (String, i64) = (row.get("name").ok()?, row.get("cid").ok()?);
             drop(rows);
             let (.., is_numbered) = column_metadata(db, None, table, &name).ok()?;
-            return is_numbered.then_some(name);
+            return is_numbered.then_some((name, usize::try_from(place).ok()?));
         }
     }
     None

@@ -52,6 +52,7 @@ mod tests;
 mod walk;
 mod wrap;
 
+pub(crate) use metadata::numbered_column;
 pub(crate) use operators::rewrite_operators;
 pub(crate) use prepared::{Plan, has_types, recognise, sample, settle};
 pub(crate) use results::columns;

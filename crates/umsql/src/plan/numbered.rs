@@ -17,27 +17,35 @@ use crate::error::{Result, SqlError};
 pub(super) fn taken(tokens: &[Token<'_>], db: &Connection) -> Option<Box<TakenNumbers>> {
     let into = tokens.windows(2).position(|two| two[0].is("insert") && two[1].is("into"))? + 2;
     let (table, len) = Table::read(&tokens[into..])?;
-    let column = numbered_column(db, &table.name)?;
-    let mut rest = &tokens[into + len..];
-    let mut is_listed = true;
-    if rest.first()?.sign("(")
-        && let Some(close) = closing(rest)
-    {
-        let is_it =
-            |token: &Token<'_>| token.is_name() && token.name().eq_ignore_ascii_case(&column);
-        is_listed = rest[..close].iter().any(is_it);
-        rest = &rest[close + 1..];
-    }
-    let says = |word: &str| rest.iter().any(|token| token.is(word));
-    let is_default = rest.first().is_some_and(|first| first.is("default"));
-    if is_listed && !is_default && !says("default") {
-        return None;
-    }
-    // Of several rows, or of none, SQLite does not tell which has got a number.
-    let several = rest.windows(2).any(|two| two[0].sign(",") && two[1].sign("("));
-    let is_sure = !says("conflict") && (!is_listed || is_default || !several);
+    let (column, place) = numbered_column(db, &table.name)?;
+    let rest = &tokens[into + len..];
+    let (any, last) = match source(rest, &column, place).0 {
+        Some((values, place)) => rows_that_take(values, place)?,
+        None => (true, true),
+    };
+    // SQLite tells the number of the last row.
+    let is_sure = last && !rest.iter().any(|token| token.is("conflict"));
     let sequence = sequence_name(&table.name, &column).into();
-    Some(Box::new(TakenNumbers { sequence, is_sure }))
+    any.then(|| Box::new(TakenNumbers { sequence, is_sure }))
+}
+
+/// Returns whether one of these rows takes a number for the column at this place, and whether the
+/// last one does. Returns `None` for a query, which gives one itself.
+fn rows_that_take(values: &[Token<'_>], place: usize) -> Option<(bool, bool)> {
+    rows(values)?;
+    let (mut any, mut last) = (false, false);
+    // The function never fails.
+    let _ = each_item(values, |at, item| {
+        if at == 0 {
+            any |= last;
+            last = true;
+        }
+        if at == place {
+            last = is_default(item);
+        }
+        Ok(())
+    });
+    Some((any || last, last))
 }
 
 /// Refuses a number that an INSERT or an UPDATE gives to a column GENERATED ALWAYS, and leaves
@@ -85,6 +93,24 @@ pub(super) fn check_always(tokens: &[Token<'_>], edits: &mut Edits, db: &Connect
 /// Returns whether what follows the table's name in an INSERT gives a value to the column, which is
 /// at this place of the table.
 fn gives(rest: &[Token<'_>], column: &str, place: usize) -> bool {
+    let (source, after) = source(rest, column, place);
+    let given = |(values, place)| {
+        let mut given = rows(values).is_none();
+        // The function never fails.
+        let _ = each_item(values, |at, item| {
+            given |= at == place && !is_default(item);
+            Ok(())
+        });
+        given
+    };
+    sets(after, column) || source.is_some_and(given)
+}
+
+/// What follows the table's name in an INSERT: VALUES or the query, with the place of a column in
+/// it, and the clauses behind. The first is `None` if it says nothing of the column.
+type Source<'t, 'a> = (Option<(&'t [Token<'a>], usize)>, &'t [Token<'a>]);
+
+fn source<'t, 'a>(rest: &'t [Token<'a>], column: &str, place: usize) -> Source<'t, 'a> {
     let (mut rest, mut place) = (rest, place);
     if let [r#as, _, after @ ..] = rest
         && r#as.is("as")
@@ -93,9 +119,6 @@ fn gives(rest: &[Token<'_>], column: &str, place: usize) -> bool {
     }
     let end = level(rest, |_, token| token.is("returning") || token.is("conflict"));
     let (source, after) = rest.split_at(end.unwrap_or(rest.len()));
-    if sets(after, column) {
-        return true;
-    }
     rest = match source {
         [source @ .., on] if on.is("on") => source,
         source => source,
@@ -103,19 +126,13 @@ fn gives(rest: &[Token<'_>], column: &str, place: usize) -> bool {
     let is_listed = matches!(rest, [open, next, ..] if open.sign("(") && !begins_query(next));
     if is_listed && let Some(close) = closing(rest) {
         let list = items(&rest[1..close]);
-        let Some(at) = list.iter().position(|item| names(item, column)) else { return false };
+        let Some(at) = list.iter().position(|item| names(item, column)) else {
+            return (None, after);
+        };
         (rest, place) = (&rest[close + 1..], at);
     }
-    if rest.first().is_none_or(|first| first.is("default")) {
-        return false;
-    }
-    let mut given = rows(rest).is_none();
-    // The function never fails.
-    let _ = each_item(rest, |at, item| {
-        given |= at == place && !is_default(item);
-        Ok(())
-    });
-    given
+    let is_said = rest.first().is_some_and(|first| !first.is("default"));
+    (is_said.then_some((rest, place)), after)
 }
 
 /// Returns whether an UPDATE sets the column to another value than DEFAULT.
@@ -142,12 +159,10 @@ fn names(item: &[Token<'_>], column: &str) -> bool {
 fn always(db: &Connection, table: &str) -> Option<(String, usize)> {
     // This reads no row of the schema if the table has no such column.
     let column = numbered_column(db, table)?;
-    let text = "SELECT s.sql, t.cid FROM sqlite_schema s JOIN pragma_table_info(s.name) t
-        WHERE s.type = 'table' AND s.name = ?1 COLLATE NOCASE AND t.name = ?2";
+    let text = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE";
     let mut query = db.prepare_cached(text).ok()?;
-    let row = query.query_row([table, &column], |row| Ok((row.get(0)?, row.get(1)?)));
-    let (definition, place): (String, i64) = row.ok()?;
-    is_always(&definition).then_some((column, usize::try_from(place).ok()?))
+    let definition: String = query.query_row([table], |row| row.get(0)).ok()?;
+    is_always(&definition).then_some(column)
 }
 
 #[cfg(test)]
@@ -211,7 +226,12 @@ mod tests {
         assert_eq!(sure("insert into public.t(a) select 1"), Some(true));
         assert_eq!(sure("insert into t default values"), Some(true));
         assert_eq!(sure("insert into t values (default, 1)"), Some(true));
-        assert_eq!(sure("insert into t values (1, 1), (default, 1)"), Some(false));
+        assert_eq!(sure("insert into t values (1, 1), (default, 1)"), Some(true));
+        assert_eq!(sure("insert into t values (default, 1), (1, 1)"), Some(false));
+        assert_eq!(sure("insert into t(a, id) values (1, 77), (1, default)"), Some(true));
+        assert_eq!(sure("insert into t(id, a) values (77, default)"), None);
+        assert_eq!(sure("insert into t as x (a) values (default) returning id"), Some(true));
+        assert_eq!(sure("insert into t select 1, 'default'"), None);
         assert_eq!(sure("insert into t(a) values (1) on conflict do nothing"), Some(false));
         assert_eq!(sure("with x as (select 1) insert into t(a) select * from x"), Some(true));
         assert_eq!(sure("insert into t(a, ID) values (1, 2)"), None);
