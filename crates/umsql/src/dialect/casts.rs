@@ -58,6 +58,10 @@ impl Rewriter<'_, '_> {
         let is_truth = self.peek(0).is_some_and(|token| token.kind == TokenKind::TruthCast);
         let type_at = if self.next_is(1, "pg_catalog") { 3 } else { 1 };
         let regclass = self.next_is(type_at, "regclass");
+        if regclass && self.is_sequence(start) {
+            self.skip(1 + target.len);
+            return true;
+        }
         let named_type = self.next_is(type_at, "regtype")
             && self.next_is(type_at + 1, "::")
             && self.next_is(type_at + 2, "text");
@@ -95,6 +99,17 @@ impl Rewriter<'_, '_> {
         self.out.push_str(&text);
         self.operand = Some(start);
         true
+    }
+
+    /// Returns whether the operand is the sequence of `nextval('s'::regclass)`. It has no number
+    /// here, and the function takes its name.
+    fn is_sequence(&self, operand: usize) -> bool {
+        let Some(open) = self.open.last() else { return false };
+        let Some(before) = self.out.get(open.start + 1..operand) else { return false };
+        let called = self.out[..open.start].trim_end().trim_end_matches(['`', '"']);
+        let name = called.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+        let is = |known: &&str| name.is_some_and(|name| name.eq_ignore_ascii_case(known));
+        before.trim().is_empty() && ["nextval", "setval", "currval"].iter().any(is)
     }
 
     /// Translates the end of `CAST(x AS type)`, from AS on.

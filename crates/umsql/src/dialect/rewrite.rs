@@ -24,7 +24,7 @@ pub(super) struct Open {
     /// name for a call, and otherwise the start of the parenthesis.
     pub(super) operand: usize,
     /// Where the parenthesis is.
-    start: usize,
+    pub(super) start: usize,
     /// The start of the product around the parenthesis.
     product: Option<usize>,
     /// Whether this is the parenthesis of `CAST (`.
@@ -393,7 +393,6 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 return self.definition();
             }
             "pg_options_to_table" => return self.no_options(),
-            "nextval" | "setval" | "currval" => return self.sequence_call(word),
             "bool_and" | "every" => "min",
             "bool_or" => "max",
             // The only one that the catalogue's queries have is of a view without rows.
@@ -442,23 +441,6 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         let Some(field) = field.filter(|_| self.next_is(3, "from")) else { return false };
         let field = field.value().replace('\'', "''");
         let start = self.put(4, &format!("extract('{field}',"));
-        let (product, cast, query) = (self.product.take(), false, false);
-        self.open.push(Open { operand: start, start, product, cast, query, only: None });
-        self.operand = None;
-        true
-    }
-
-    /// Leaves out the cast in `nextval('s'::regclass)`: a sequence has no number here.
-    fn sequence_call(&mut self, word: &str) -> bool {
-        let Some(name) = self.peek(2).filter(|name| name.kind == TokenKind::Text) else {
-            return false;
-        };
-        let is_own = self.next_is(4, "pg_catalog") && self.next_is(5, ".");
-        let to = if is_own { 6 } else { 4 };
-        if !self.next_is(3, "::") || !self.next_is(to, "regclass") {
-            return false;
-        }
-        let start = self.put(to + 1, &format!("{word}({}", name.text));
         let (product, cast, query) = (self.product.take(), false, false);
         self.open.push(Open { operand: start, start, product, cast, query, only: None });
         self.operand = None;

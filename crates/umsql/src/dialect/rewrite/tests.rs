@@ -11,6 +11,10 @@ fn one(source: &str) -> String {
 fn casts_take_the_whole_operand_before_them() {
     let cases = [
         ("select $1::int + 1", "select int4($1) + 1"),
+        ("select nextval('s'::regclass), 1", "select nextval('s'), 1"),
+        ("select 1, \"setval\"( $1::pg_catalog.regclass, 5)", "select 1, `setval`( $1, 5)"),
+        ("select currval(f(a, 'b')::regclass)", "select currval(f(a, 'b'))"),
+        ("select nextval(('s' || 1)::regclass)", "select nextval(('s' || 1))"),
         ("select a.b::text", "select pg_text(a.b)"),
         ("select f(x, (1))::int8", "select int8(f(x, (1)))"),
         ("select (a + b)::double precision", "select float8((a + b))"),
