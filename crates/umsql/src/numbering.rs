@@ -8,43 +8,47 @@
 //! numbers back.
 
 use crate::dialect::{LockPatience, Sql};
-use crate::engine::{check_keys, read_numbers, sequences, write_numbers};
+use crate::engine::{Lease, columns, read_numbers, sequences, write_numbers};
 use crate::error::Failure;
-use crate::host::Conn;
-use crate::run::{Call, Ran};
+use crate::run::Ran;
+use crate::sequences::OpenSequences;
 use crate::session::Session;
 
 impl Session {
-    /// Executes a statement that uses sequences. `takes` says whether it may change them.
-    pub(crate) fn execute_numbering(
+    /// Opens the sequences for a statement. `takes` says whether it may change them.
+    pub(crate) fn open_sequences(
         &mut self,
-        conn: &mut dyn Conn,
+        lease: &Lease,
         sql: &Sql,
         takes: Option<LockPatience>,
-        call: Call<'_>,
+    ) -> std::result::Result<(), Failure> {
+        let may_change = takes.is_some();
+        if let Some(patience) = takes {
+            self.own_gate_to_read(lease, patience)?;
+        }
+        let mut all = sequences(lease)?;
+        if may_change {
+            read_numbers(lease, &mut all)?;
+        }
+        let asks = |text: &String| text.to_ascii_lowercase().contains("pg_get_serial_sequence");
+        let columns = if sql.texts.iter().any(asks) { columns(lease)? } else { Vec::new() };
+        let open = OpenSequences { all, may_change, columns };
+        self.config.sequences.get_or_insert_default().open = Some(open);
+        Ok(())
+    }
+
+    /// Closes the sequences, if the statement has opened them, and writes what it has changed
+    /// unless it has failed.
+    pub(crate) fn close_sequences(
+        &mut self,
+        lease: &Lease,
+        outcome: std::result::Result<Ran, Failure>,
     ) -> std::result::Result<Ran, Failure> {
-        self.several |= takes.is_some();
-        self.begin_several();
-        let outcome = self.with_lease(|me, lease| {
-            me.begin_statement(lease)?;
-            if let Some(patience) = takes {
-                me.own_gate_to_read(lease, patience)?;
-            }
-            let mut all = sequences(lease)?;
-            if takes.is_some() {
-                read_numbers(lease, &mut all)?;
-            }
-            me.config.sequences.get_or_insert_default().open = Some(all);
-            let outcome = me.run_texts(conn, lease, sql, call);
-            let open = me.config.sequences.as_mut().and_then(|all| all.open.take());
-            let ran = outcome?;
-            write_numbers(lease, &open.unwrap_or_default())?;
-            if me.config.mode.checks_keys {
-                check_keys(lease, None)?;
-            }
-            Ok(ran)
-        });
-        self.release_gate_outside();
-        outcome
+        let open = self.config.sequences.as_mut().and_then(|all| all.open.take());
+        let ran = outcome?;
+        if let Some(open) = open.filter(|open| open.may_change) {
+            write_numbers(lease, &open.all)?;
+        }
+        Ok(ran)
     }
 }

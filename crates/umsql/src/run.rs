@@ -204,7 +204,7 @@ impl Session {
     ) -> std::result::Result<Ran, Failure> {
         match sql.manner {
             Manner::Plain => (),
-            Manner::Numbers(takes) => return self.execute_numbering(conn, sql, takes, call),
+            Manner::Numbers(takes) => self.several |= takes.is_some(),
             Manner::Alone if self.tx == Tx::Idle && !self.several => (),
             Manner::Alone => {
                 let message = format!("{} cannot run inside a transaction block", sql.tag);
@@ -219,10 +219,14 @@ impl Session {
             me.begin_statement(lease)?;
             lease.pinned |= sql.pins;
             let queries = sql.tag == "SELECT" && !sql.alters && !sql.pins && sql.locks.is_none();
+            if let Manner::Numbers(takes) = sql.manner {
+                me.open_sequences(lease, sql, takes)?;
+            }
             let outcome = match queries && lease.is_autocommit() {
                 true => me.query(conn, lease, sql, call),
                 false => me.run_texts(conn, lease, sql, call),
             };
+            let outcome = me.close_sequences(lease, outcome);
             if me.config.mode.checks_keys && outcome.is_ok() && !queries {
                 check_keys(lease, None)?;
             }

@@ -19,6 +19,8 @@ pub(crate) struct Sequence {
     pub(crate) column: String,
     /// The number before the next one.
     pub(crate) last: i64,
+    /// The greatest number that the column can have.
+    pub(crate) max: i64,
     pub(crate) change: Change,
 }
 
@@ -39,11 +41,22 @@ pub(crate) enum Change {
     Set,
 }
 
+/// The sequences of the database, as a statement sees them.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenSequences {
+    pub(crate) all: Vec<Sequence>,
+    /// Whether the statement may change them: it has the write gate.
+    pub(crate) may_change: bool,
+    /// The tables and their columns, if the statement asks for the sequence of one. A view has no
+    /// column here.
+    pub(crate) columns: Vec<(String, Option<String>)>,
+}
+
 /// The sequences of a session.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sequences {
-    /// All sequences, while a statement runs that may use them.
-    pub(crate) open: Option<Vec<Sequence>>,
+    /// Those of the database, while a statement runs that may use them.
+    pub(crate) open: Option<OpenSequences>,
     /// What `currval` returns, by the sequence's name.
     current: Vec<(Box<str>, i64)>,
     /// What `lastval` returns.
@@ -53,12 +66,13 @@ pub(crate) struct Sequences {
 impl Sequences {
     /// Takes the next number of a sequence.
     pub(crate) fn next(&mut self, name: &str) -> Result<i64> {
-        let sequence = self.named(name)?;
-        let Some(next) = sequence.last.checked_add(1) else {
-            let name = &sequence.name;
-            let message = format!("nextval: reached maximum value of sequence \"{name}\"");
+        let sequence = self.changed(name)?;
+        if sequence.last >= sequence.max {
+            let (name, max) = (&sequence.name, sequence.max);
+            let message = format!("nextval: reached maximum value of sequence \"{name}\" ({max})");
             return Err(SqlError::new("2200H", message));
-        };
+        }
+        let next = sequence.last + 1;
         sequence.last = next;
         if sequence.change == Change::None {
             sequence.change = Change::Taken;
@@ -91,16 +105,15 @@ impl Sequences {
 
     /// Sets a sequence: the next number is `value`, or if that is called, the one behind it.
     pub(crate) fn set(&mut self, name: &str, value: i64, is_called: bool) -> Result<i64> {
-        let sequence = self.named(name)?;
-        let name = sequence.name.clone();
-        if value < 1 {
+        let sequence = self.changed(name)?;
+        let (name, max) = (sequence.name.clone(), sequence.max);
+        if value < 1 || value > max {
             let message = format!(
-                "setval: value {value} is out of bounds for sequence \"{name}\" (1..{})",
-                i64::MAX
+                "setval: value {value} is out of bounds for sequence \"{name}\" (1..{max})"
             );
             return Err(SqlError::new("22003", message));
         }
-        sequence.last = if is_called { value } else { value.saturating_sub(1) };
+        sequence.last = if is_called { value } else { value - 1 };
         sequence.change = Change::Set;
         if is_called {
             self.note(&name, value);
@@ -126,10 +139,24 @@ impl Sequences {
     }
 
     /// Returns the name of the sequence of a column, if it has one.
+    ///
+    /// # Errors
+    /// 42P01 and 42703 if there is no such table or column.
     pub(crate) fn of_column(&self, table: &str, column: &str) -> Result<Option<&str>> {
-        let is_it = |one: &&Sequence| one.is_of(table, column);
         let open = self.open.as_ref().ok_or_else(elsewhere)?;
-        Ok(open.iter().find(is_it).map(|one| one.name.as_str()))
+        if let Some(own) = open.all.iter().find(|one| one.is_of(table, column)) {
+            return Ok(Some(&own.name));
+        }
+        let is_own = |one: &&(String, Option<String>)| one.0.eq_ignore_ascii_case(table);
+        let mut own = open.columns.iter().filter(is_own).map(|(_, name)| name.as_ref()).peekable();
+        if own.peek().is_none() {
+            return Err(unknown(table));
+        }
+        if own.any(|name| name.is_none_or(|name| name.eq_ignore_ascii_case(column))) {
+            return Ok(None);
+        }
+        let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
+        Err(SqlError::new("42703", message))
     }
 
     fn note(&mut self, name: &str, number: i64) {
@@ -141,9 +168,21 @@ impl Sequences {
 
     fn named(&mut self, name: &str) -> Result<&mut Sequence> {
         let open = self.open.as_mut().ok_or_else(elsewhere)?;
-        let found = open.iter_mut().find(|one| one.name.eq_ignore_ascii_case(name));
-        found.ok_or_else(|| SqlError::new("42P01", format!("relation \"{name}\" does not exist")))
+        let found = open.all.iter_mut().find(|one| one.name.eq_ignore_ascii_case(name));
+        found.ok_or_else(|| unknown(name))
     }
+
+    /// The same for a sequence that changes.
+    fn changed(&mut self, name: &str) -> Result<&mut Sequence> {
+        match &self.open {
+            Some(open) if open.may_change => self.named(name),
+            _ => Err(elsewhere()),
+        }
+    }
+}
+
+pub(crate) fn unknown(relation: &str) -> SqlError {
+    SqlError::new("42P01", format!("relation \"{relation}\" does not exist"))
 }
 
 /// Returns the error of a statement that does not open the sequences.
@@ -156,12 +195,44 @@ fn elsewhere() -> SqlError {
 mod tests {
     use super::*;
 
+    fn opened(max: i64, may_change: bool) -> Option<OpenSequences> {
+        let (name, table, column) = ("s".to_owned(), "t".to_owned(), "id".to_owned());
+        let all = vec![Sequence { name, table, column, last: 4, max, change: Change::None }];
+        let own = |name: &str| ("t".to_owned(), Some(name.to_owned()));
+        let columns = vec![own("id"), own("a"), ("v".to_owned(), None)];
+        Some(OpenSequences { all, may_change, columns })
+    }
+
+    #[test]
+    fn a_sequence_ends_with_the_greatest_number_of_its_column() {
+        let mut all = Sequences { open: opened(5, true), ..Sequences::default() };
+        assert_eq!(all.set("s", 6, false).unwrap_err().code, "22003");
+        assert_eq!(all.next("s"), Ok(5));
+        assert_eq!(all.next("s").unwrap_err().code, "2200H");
+    }
+
+    #[test]
+    fn a_statement_that_reads_the_sequences_does_not_change_them() {
+        let mut all = Sequences { open: opened(i64::MAX, false), ..Sequences::default() };
+        assert_eq!(all.next("s").unwrap_err().code, "0A000");
+        assert_eq!(all.set("s", 7, true).unwrap_err().code, "0A000");
+        assert_eq!(all.current("s").unwrap_err().code, "55000");
+    }
+
+    #[test]
+    fn the_sequence_of_a_column_needs_the_column() {
+        let all = Sequences { open: opened(i64::MAX, false), ..Sequences::default() };
+        assert_eq!(all.of_column("T", "id"), Ok(Some("s")));
+        assert_eq!([all.of_column("t", "a"), all.of_column("v", "x")], [Ok(None), Ok(None)]);
+        assert_eq!(all.of_column("t", "x").unwrap_err().code, "42703");
+        assert_eq!(all.of_column("x", "id").unwrap_err().code, "42P01");
+    }
+
     #[test]
     fn a_sequence_counts_and_is_set() {
         let mut all = Sequences::default();
         assert_eq!(all.next("s").unwrap_err().code, "0A000");
-        let (name, table, column) = ("s".to_owned(), "t".to_owned(), "id".to_owned());
-        all.open = Some(vec![Sequence { name, table, column, last: 4, change: Change::None }]);
+        all.open = opened(i64::MAX, true);
         assert_eq!(all.latest().unwrap_err().code, "55000");
         assert_eq!(all.current("S").unwrap_err().code, "55000");
         assert_eq!(all.next("S"), Ok(5));

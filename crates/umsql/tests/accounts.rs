@@ -237,3 +237,26 @@ fn a_reader_reads_and_does_nothing_else() {
         assert_eq!(owner.query("select x from t", &[]).unwrap().len(), 5);
     });
 }
+
+#[test]
+fn a_reader_changes_no_sequence() {
+    with_accounts(|server| {
+        let mut ann = connect(server, "ann", "of Ann").unwrap();
+        let mut bob = connect(server, "bob", "of Bob").unwrap();
+        let next = "select nextval('t_id_seq')";
+        ann.batch_execute("create table t (id serial primary key)").unwrap();
+        // A view hides what it calls.
+        ann.batch_execute("create view v as select \"setval\"('t_id_seq', 60) as x").unwrap();
+        for (change, refused) in [
+            ("select \"setval\"('t_id_seq', 70), pg_get_serial_sequence('t', 'id')", "42501"),
+            ("select pg_get_serial_sequence('t', 'id'), x from v", "42501"),
+            (next, "42501"),
+        ] {
+            assert_eq!(code(bob.batch_execute(change)).code(), refused, "{change}");
+        }
+        let hidden = "begin read only; select \"nextval\"('t_id_seq'), lastval()";
+        assert_eq!(code(ann.batch_execute(hidden)).code(), "25006");
+        ann.batch_execute("rollback").unwrap();
+        assert_eq!(ann.query_one(next, &[]).unwrap().get::<_, i64>(0), 1);
+    });
+}

@@ -181,3 +181,33 @@ fn the_owner_is_the_only_role() {
     assert_eq!(code(&mut client, "alter table a owner to other"), "42704");
     assert_eq!(code(&mut client, "alter table nothing owner to ums"), "42P01");
 }
+
+#[test]
+fn a_temporary_table_is_seen_by_its_session_only() {
+    let (server, mut client) = restored();
+    let mut other = server.client();
+    run(&mut client, "create temp table currval (x int); insert into currval values (7)");
+    assert_eq!(one(&mut client, "select x from currval"), "7");
+    assert_eq!(code(&mut other, "select x from currval"), "42P01");
+    let made = "create temp table leak as select pg_get_serial_sequence('a', 'id') as s";
+    assert_eq!(code(&mut client, made), "0A000");
+    run(&mut client, "create temp table a (id text)");
+    assert_eq!(one(&mut client, "select nextval('a_id_seq')"), "3");
+}
+
+#[test]
+fn what_copy_takes_is_not_known() {
+    let (_server, mut client) = restored();
+    let copy = |client: &mut Client, target: &str, line: &str| {
+        let mut writer = client.copy_in(&format!("copy {target} from stdin")).unwrap();
+        std::io::Write::write_all(&mut writer, line.as_bytes()).unwrap();
+        assert_eq!(writer.finish().unwrap(), 1, "{target}");
+    };
+    run(&mut client, "create table a_x (id serial primary key, y int)");
+    run(&mut client, "insert into a_x (y) values (1); insert into a (name) values ('c')");
+    copy(&mut client, "a (id, name)", "50\tgiven\n");
+    assert_eq!(one(&mut client, "select currval('a_id_seq')"), "3");
+    copy(&mut client, "a (name)", "numbered\n");
+    assert_eq!(code(&mut client, "select currval('a_id_seq')"), "55000");
+    assert_eq!(one(&mut client, "select currval('a_x_id_seq')"), "1");
+}

@@ -122,8 +122,9 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
     let first = tokens[0].text.to_ascii_lowercase();
     let second = tokens.get(1).map(|token| token.text.to_ascii_lowercase()).unwrap_or_default();
     let temporary = matches!(second.as_str(), "temp" | "temporary");
+    let tag = tag(&first, &second, tokens);
     Ok(Sql {
-        tag: tag(&first, &second, tokens),
+        tag,
         verbatim: begin..begin + same,
         titles: titles(tokens),
         types: ResultTypes::default(),
@@ -133,7 +134,13 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
         ),
         pins: matches!(first.as_str(), "pragma" | "attach" | "detach")
             || (first == "create" && temporary),
-        manner: if first == "vacuum" { Manner::Alone } else { numbers(tokens, locks) },
+        manner: match (first.as_str(), tag) {
+            ("vacuum", _) => Manner::Alone,
+            // The statement itself may call functions, and does not change the schema.
+            ("create", _) => Manner::Plain,
+            (_, "SELECT" | "INSERT 0" | "UPDATE" | "DELETE") => numbers(tokens, locks),
+            _ => Manner::Plain,
+        },
         catalog: tokens.iter().any(|t| {
             let start = t.text.get(..3).unwrap_or_default();
             t.kind == TokenKind::Word
@@ -151,7 +158,8 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str, edits: &Edits) -> Result<S
 fn numbers(tokens: &[Token<'_>], locks: Option<LockPatience>) -> Manner {
     let mut manner = Manner::Plain;
     for two in tokens.windows(2).filter(|two| two[1].sign("(")) {
-        let is = |names: &[&str]| names.iter().any(|name| two[0].is(name));
+        let name = if two[0].is_name() { two[0].name() } else { continue };
+        let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
         if is(&["nextval", "setval"]) {
             return Manner::Numbers(Some(locks.unwrap_or(LockPatience::Waits)));
         }

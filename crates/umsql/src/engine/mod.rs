@@ -50,4 +50,4 @@ pub(crate) use alter::check_keys;
 pub(crate) use assign::{AS_TRUTH, TO_EVEN, assigned, null_refused};
 pub(crate) use connections::{Engine, Lease};
 pub use files::Files;
-pub(crate) use sequences::{read_numbers, sequences, write_numbers};
+pub(crate) use sequences::{columns, read_numbers, sequences, write_numbers};

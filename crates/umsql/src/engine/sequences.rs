@@ -12,10 +12,11 @@ use rusqlite::{Connection, OptionalExtension, Result};
 use super::functions::failure;
 use super::probe::Probe;
 use super::scalar::direct;
+use super::strings::quoted_name;
+use crate::dialect::keys::BIG_NUMBER;
 use crate::dialect::sequence::{relation_in, sequence_name};
 use crate::dialect::translate::quote;
-use crate::error::SqlError;
-use crate::sequences::{Change, Sequence, Sequences};
+use crate::sequences::{Change, Sequence, Sequences, unknown};
 use crate::settings::Config;
 use crate::wire::types;
 use ums::lock::Lock;
@@ -23,20 +24,36 @@ use ums::lock::Lock;
 /// Returns the sequences of all numbered columns.
 pub(crate) fn sequences(db: &Connection) -> crate::error::Result<Vec<Sequence>> {
     let mut query = db.prepare(
-        "SELECT s.name, t.name FROM main.sqlite_schema s JOIN pragma_table_info(s.name) t
+        "SELECT s.name, t.name, t.dflt_value IS ?1
+         FROM main.sqlite_schema s JOIN pragma_table_info(s.name, 'main') t
          WHERE s.type = 'table' AND t.pk = 1 AND instr(upper(s.sql), 'AUTOINCREMENT') > 0",
     )?;
-    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = query.query_map([BIG_NUMBER], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let mut found = Vec::new();
     for row in rows {
-        let (table, column): (String, String) = row?;
-        let (.., is_numbered) = db.column_metadata(None, table.as_str(), column.as_str())?;
+        let (table, column, is_big): (String, String, bool) = row?;
+        // A temporary table may have the same name.
+        let own = db.column_metadata(Some("main"), table.as_str(), column.as_str())?;
+        let (.., is_numbered) = own;
         if is_numbered {
             let name = sequence_name(&table, &column);
-            found.push(Sequence { name, table, column, last: 0, change: Change::None });
+            let max = if is_big { i64::MAX } else { i32::MAX.into() };
+            found.push(Sequence { name, table, column, last: 0, max, change: Change::None });
         }
     }
     Ok(found)
+}
+
+/// Returns the tables with their columns, and the views.
+pub(crate) fn columns(db: &Connection) -> crate::error::Result<Vec<(String, Option<String>)>> {
+    let mut query = db.prepare(
+        "SELECT s.name, t.name FROM (SELECT name FROM main.sqlite_schema WHERE type = 'table'
+           UNION SELECT name FROM temp.sqlite_schema WHERE type = 'table') s
+         JOIN pragma_table_xinfo(s.name) t
+         UNION ALL SELECT name, NULL FROM main.sqlite_schema WHERE type = 'view'",
+    )?;
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_>>()?)
 }
 
 /// Reads the last numbers: as SQLite does it, also those of rows that have got theirs otherwise.
@@ -97,8 +114,8 @@ pub(super) fn register(
     }
     call("pg_get_serial_sequence", 2, |all, context| {
         let [table, column] = [0, 1].map(|index| types::to_text(context.get_raw(index)));
-        let name = all.of_column(&relation_in(&table).unwrap_or_default(), &column)?;
-        Ok(name.map_or(Value::Null, |name| Value::Text(format!("public.{}", spelled(name)))))
+        let name = all.of_column(&relation_in(&table).unwrap_or(table), &column)?;
+        Ok(name.map_or(Value::Null, |name| Value::Text(format!("public.{}", quoted_name(name)))))
     })
 }
 
@@ -106,23 +123,17 @@ type Answer = crate::error::Result<Value>;
 
 fn set(all: &mut Sequences, context: &Context<'_>) -> Answer {
     let text = |index| types::to_text(context.get_raw(index));
-    let is_called = context.len() < 3 || types::truth(&text(2)) == Some(true);
-    let value = match types::decode(Some(text(1).as_bytes()), types::INT8, 0)? {
+    let decoded = |index, oid| types::decode(Some(text(index).as_bytes()), oid, 0);
+    let is_called = context.len() < 3 || decoded(2, types::BOOL)? == Value::Integer(1);
+    let value = match decoded(1, types::INT8)? {
         Value::Integer(value) => value,
         other => return Ok(other),
     };
     Ok(Value::Integer(all.set(&relation(context)?, value, is_called)?))
 }
 
-/// Returns the name as PostgreSQL spells it, in quotes if it needs them.
-fn spelled(name: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    if name.bytes().all(is_plain) { name.to_owned() } else { quote(name) }
-}
-
 /// Returns the name of the sequence that the first argument is.
 fn relation(context: &Context<'_>) -> crate::error::Result<String> {
     let text = types::to_text(context.get_raw(0));
-    relation_in(&text)
-        .ok_or_else(|| SqlError::new("42P01", format!("relation \"{text}\" does not exist")))
+    relation_in(&text).ok_or_else(|| unknown(&text))
 }
