@@ -24,7 +24,8 @@ pub(super) fn sequence_values(tokens: &[Token<'_>], db: &Connection) -> Option<E
     let is_sequence = name.is_name() && !exists(&name.name()) && exists("sqlite_sequence");
     let text = name.name().replace('\'', "''");
     let values = format!(
-        "(SELECT coalesce(v.seq, 1) AS last_value, 0 AS log_cnt, v.seq IS NOT NULL AS is_called \
+        "(SELECT max(coalesce(v.seq, 1), 1) AS last_value, 0 AS log_cnt, \
+           coalesce(v.seq, 0) > 0 AS is_called \
          FROM pg_ums_serial s LEFT JOIN sqlite_sequence v ON v.name = s.tbl \
          WHERE s.sequence = '{text}' COLLATE NOCASE) AS {}",
         quote(&name.name())
