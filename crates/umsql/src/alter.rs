@@ -2,7 +2,7 @@
 //!
 //! All changes of one statement happen, or none.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::dialect::AlterTable;
 use crate::dialect::alter::{Owner, TableChange, changed, named_key, type_of};
@@ -12,6 +12,7 @@ use crate::engine::{Lease, check_keys, sequences};
 use crate::error::{Failure, Result, SqlError};
 use crate::identity::{definition, has_added_key, number, number_by_default};
 use crate::run::Ran;
+use crate::sequences::{Sequence, unknown};
 use crate::session::{Session, Tx};
 use crate::wire::types;
 
@@ -53,7 +54,11 @@ impl Session {
     }
 
     /// Checks that the owner of a relation is the one that it gets: all have the same.
+    ///
+    /// # Errors
+    /// 42P01, 42704, and 42809 for the wrong kind of a relation. ALTER TABLE is for all kinds.
     pub(crate) fn change_owner(&mut self, owner: &Owner) -> std::result::Result<Ran, Failure> {
+        self.check_may_write()?;
         let same = ["ums", "current_user", "current_role", "session_user"];
         if !same.contains(&owner.role.as_str()) {
             let message = format!("role \"{}\" does not exist", owner.role);
@@ -64,15 +69,26 @@ impl Session {
         let name = &owner.relation;
         let found = self.with_lease(|me, lease| {
             me.begin_statement(lease)?;
-            let known = "SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE";
-            let is_known = lease.prepare(known)?.exists([name])?;
-            Ok(is_known || sequences(lease)?.iter().any(|one| one.name.eq_ignore_ascii_case(name)))
+            let kind = "SELECT type FROM sqlite_schema \
+                WHERE name = ?1 COLLATE NOCASE AND type <> 'trigger'";
+            let found = lease.query_row(kind, [name], |row| row.get(0)).optional()?;
+            let is_it = |one: &Sequence| one.name.eq_ignore_ascii_case(name);
+            Ok(match found {
+                None if sequences(lease)?.iter().any(is_it) => Some("sequence".to_owned()),
+                found => found,
+            })
         })?;
-        if !found && !owner.if_exists {
-            let message = format!("relation \"{name}\" does not exist");
-            return Err(SqlError::new("42P01", message).into());
+        let wrong = match (owner.tag, found.as_deref()) {
+            (_, None) if !owner.if_exists => return Err(unknown(name).into()),
+            (_, None) | ("ALTER TABLE", _) => None,
+            ("ALTER VIEW", Some(kind)) => (kind != "view").then_some("a view"),
+            ("ALTER SEQUENCE", Some(kind)) => (kind != "sequence").then_some("a sequence"),
+            (_, Some(kind)) => (kind != "index").then_some("an index"),
+        };
+        match wrong {
+            Some(kind) => Err(SqlError::new("42809", format!("\"{name}\" is not {kind}")).into()),
+            None => Ok(Ran::Complete(owner.tag.into())),
         }
-        Ok(Ran::Complete(owner.tag.into()))
     }
 
     /// Looks for rows that refer to none, now and after each statement of the transaction.

@@ -218,17 +218,26 @@ impl Session {
         Ok(())
     }
 
+    /// Refuses a statement that changes something to a reader, and in a read-only transaction.
+    ///
+    /// # Errors
+    /// 42501 and 25006.
+    pub(crate) fn check_may_write(&self) -> Result<()> {
+        self.check_owner("write")?;
+        if self.mode().read_only {
+            let message = "cannot execute this statement in a read-only transaction";
+            return Err(SqlError::new("25006", message));
+        }
+        Ok(())
+    }
+
     /// Acquires the write gate.
     ///
     /// Not all workers may wait for the gate, because its owner may be a client that waits for an
     /// answer on another of its connections. So if many workers wait already, a statement that has
     /// had no effect yet returns its worker and waits in the queue without one.
     fn take_gate(&mut self, patience: LockPatience) -> std::result::Result<(), Failure> {
-        self.check_owner("write")?;
-        if self.mode().read_only {
-            let message = "cannot execute this statement in a read-only transaction";
-            return Err(SqlError::new("25006", message).into());
-        }
+        self.check_may_write()?;
         if self.holds_gate {
             return Ok(());
         }
