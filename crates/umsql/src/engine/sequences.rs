@@ -33,8 +33,8 @@ pub(crate) fn sequences(db: &Connection) -> crate::error::Result<Vec<Sequence>> 
     for row in rows {
         let (table, column, is_big): (String, String, bool) = row?;
         // A temporary table may have the same name.
-        let own = db.column_metadata(Some("main"), table.as_str(), column.as_str())?;
-        let (.., is_numbered) = own;
+        let (.., is_numbered) =
+            db.column_metadata(Some("main"), table.as_str(), column.as_str())?;
         if is_numbered {
             let name = sequence_name(&table, &column);
             let max = if is_big { i64::MAX } else { i32::MAX.into() };
