@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   create table t as select a, b + 1 as c from s
-//!     ──▶ CREATE TABLE main."t"("a" character varying(5), "c" bigint)
-//!         INSERT INTO main."t" select a, b + 1 as c from s
+//!     ──▶ CREATE TABLE "main"."t"("a" character varying(5), "c" bigint)
+//!         INSERT INTO "main"."t" select a, b + 1 as c from s
 //! ```
 //!
 //! Both are one transaction. SQLite's statement stays for a query that mentions the catalogue's
@@ -23,7 +23,7 @@ use crate::wire::types;
 
 /// What is before the query.
 struct Head {
-    schema: &'static str,
+    schema: String,
     table: String,
     /// Whether an existing table is no error.
     may_exist: bool,
@@ -67,8 +67,8 @@ pub(super) fn table_of_query(
         format!("{} {}", quote(name), declaration(oid, column.modifier))
     };
     let list: Vec<_> = found.iter().enumerate().map(column).collect();
-    let table = format!("{}.{}", head.schema, quote(&head.table));
-    let is_there = db.table_exists(Some(head.schema), head.table.as_str())?;
+    let table = format!("{}.{}", quote(&head.schema), quote(&head.table));
+    let is_there = db.table_exists(Some(head.schema.as_str()), head.table.as_str())?;
     let creates = format!("CREATE TABLE {table}({})", list.join(", "));
     let (texts, tag) = match (head.may_exist && is_there, head.has_rows) {
         (true, _) => (vec![format!("CREATE TABLE IF NOT EXISTS {table}(x)")], "CREATE TABLE AS"),
@@ -82,7 +82,7 @@ pub(super) fn table_of_query(
         titles: Box::default(),
         types: ResultTypes::default(),
         alters: true,
-        pins: head.schema == "temp",
+        pins: head.schema.eq_ignore_ascii_case("temp"),
         ..query
     };
     Ok(Some((Statement::Sql(sql), parameters)))
@@ -98,8 +98,13 @@ fn head(tokens: &[Token<'_>]) -> Result<Head> {
     let unreadable = || r.rest.first().map_or_else(|| SqlError::syntax("syntax error"), near);
     let (table, len) = Table::read(r.rest).ok_or_else(unreadable)?;
     r.rest = &r.rest[len..];
-    let is_temporary = is_temporary
-        || table.schema.as_deref().is_some_and(|schema| schema.eq_ignore_ascii_case("pg_temp"));
+    let schema = match table.schema {
+        _ if is_temporary => "temp".to_owned(),
+        Some(schema) if schema.eq_ignore_ascii_case("pg_temp") => "temp".to_owned(),
+        // That of an attached database.
+        Some(schema) => schema,
+        None => "main".to_owned(),
+    };
     let mut names = Vec::new();
     if let (Some(open), Some(close)) = (r.rest.first().filter(|t| t.sign("(")), closing(r.rest)) {
         for item in items(&r.rest[1..close]) {
@@ -123,7 +128,7 @@ fn head(tokens: &[Token<'_>]) -> Result<Head> {
     let without = ends(&["with", "no", "data"]);
     let end = without.or_else(|| ends(&["with", "data"])).unwrap_or(tokens.len());
     Ok(Head {
-        schema: if is_temporary { "temp" } else { "main" },
+        schema,
         table: table.name,
         may_exist,
         names,
