@@ -114,6 +114,10 @@ pub(super) fn register(
     }
     call("pg_get_serial_sequence", 2, |all, context| {
         let [table, column] = [0, 1].map(|index| types::to_text(context.get_raw(index)));
+        // The text of a number that was cast to regclass, which is the number here (SQLAlchemy).
+        if table.parse::<u32>().is_ok() {
+            return Ok(Value::Null);
+        }
         let name = all.of_column(&relation_in(&table).unwrap_or(table), &column)?;
         Ok(name.map_or(Value::Null, |name| Value::Text(format!("public.{}", quoted_name(name)))))
     })
