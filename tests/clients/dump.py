@@ -14,6 +14,7 @@ from pathlib import Path
 
 from owned import Server
 from statements import BINARIES, PostgreSql
+from wire import Checks
 
 SCHEMA = """
 create table customers (id serial primary key, name varchar(40) not null, email text unique, born date, balance numeric(10,2) default 0,
@@ -54,16 +55,11 @@ TABLES = {
     "all_rich": "key, title",
 }
 
-passed = failed = 0
+checks = Checks()
 
 
 def check(what, found, expected=True):
-    global passed, failed
-    if found == expected:
-        passed += 1
-    else:
-        failed += 1
-        print(f"FAILED: {what}: {found!r}, not {expected!r}")
+    checks.that(what, found == expected, f"{found!r}, not {expected!r}")
 
 
 class Database:
@@ -169,9 +165,8 @@ def main():
         from_postgresql(*sys.argv[1:])
     else:
         print("no PostgreSQL 15 here: nothing restored into one, nor from one")
-    print(f"{passed} checks passed, {failed} failed")
-    return failed != 0
+    checks.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

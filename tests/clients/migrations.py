@@ -6,10 +6,10 @@ Usage: with-server.sh [options of `ums serve`] -- python3 migrations.py. Needs d
 
 import io
 import os
-import sys
 
 import django
 from django.conf import settings
+from wire import Checks
 
 APPLICATIONS = ["contenttypes", "auth", "sessions", "admin", "messages"]
 
@@ -30,16 +30,11 @@ from django.core.management import call_command  # noqa: E402
 from django.db import IntegrityError, connection, transaction  # noqa: E402
 from django.db.models import Count, F, Q  # noqa: E402
 
-passed = failed = 0
+checks = Checks()
 
 
 def check(what, found, expected=True):
-    global passed, failed
-    if found == expected:
-        passed += 1
-    else:
-        failed += 1
-        print(f"FAILED: {what}: {found!r}, not {expected!r}")
+    checks.that(what, found == expected, f"{found!r}, not {expected!r}")
 
 
 def migrates():
@@ -93,8 +88,7 @@ def main():
     User.objects.all().delete()
     check("a deletion that cascades", (User.objects.count(), User.groups.through.objects.count()), (0, 0))
     call_command("flush", interactive=False)
-    print(f"migrations.py: {passed} checks passed, {failed} failed")
-    sys.exit(failed > 0)
+    checks.finish()
 
 
 main()

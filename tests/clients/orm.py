@@ -6,7 +6,6 @@ Usage: with-server.sh [options of `ums serve`] -- python3 orm.py. Needs sqlalche
 
 import asyncio
 import os
-import sys
 import uuid
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -16,9 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, joinedload, mapped_column, relationship, selectinload
+from wire import Checks
 
 SERVER = f"ums@127.0.0.1:{os.environ['UMS_PORT']}/ums"
-passed = failed = 0
+checks = Checks()
 
 
 class Base(DeclarativeBase):
@@ -59,12 +59,7 @@ class Value(Base):
 
 
 def check(what, found, expected=True):
-    global passed, failed
-    if found == expected:
-        passed += 1
-    else:
-        failed += 1
-        print(f"FAILED: {what}: {found!r}, not {expected!r}")
+    checks.that(what, found == expected, f"{found!r}, not {expected!r}")
 
 
 def ann():
@@ -187,8 +182,7 @@ def main():
     check("drop_all", sa.inspect(engine).get_table_names(), [])
     engine.dispose()
     asyncio.run(asynchronous())
-    print(f"orm.py: {passed} checks passed, {failed} failed")
-    sys.exit(failed > 0)
+    checks.finish()
 
 
 main()

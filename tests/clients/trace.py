@@ -10,23 +10,14 @@ import collections
 import json
 import os
 import subprocess
-import sys
 import tempfile
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+from wire import Checks
 
 ums, pid = os.environ["UMS_BIN"], os.environ["UMS_PID"]
 env = dict(os.environ, PGHOST=os.environ["UMS_HOST"], PGPORT=os.environ["UMS_PORT"], PGUSER="ums", PGDATABASE="ums")
-passed = failed = 0
-
-
-def check(what, so, seen=""):
-    global passed, failed
-    if so:
-        passed += 1
-    else:
-        failed += 1
-        print(f"trace.py: {what}\n  found: {seen}", file=sys.stderr)
+checks = Checks()
 
 
 def pgbench(*arguments):
@@ -42,7 +33,7 @@ def record(file, ms=1500):
         subprocess.run([ums, "trace", pid, "--ms", str(ms), "--out", file], check=True, capture_output=True, text=True)
     finally:
         out, _ = load.communicate()
-    check("pgbench came through", load.returncode == 0, out[-500:])
+    checks.that("pgbench came through", load.returncode == 0, out[-500:])
 
 
 def perfetto(file):
@@ -59,7 +50,7 @@ def perfetto(file):
             continue
         event = packet.track_event
         if event.track_uuid not in tracks:
-            check("an event's track is described", False, event)
+            checks.that("an event's track is described", False, event)
         if event.type == TrackEvent.TYPE_SLICE_BEGIN:
             open_[event.track_uuid] += 1
             slices += 1
@@ -73,15 +64,15 @@ def perfetto(file):
             flows[flow][1].append((event.track_uuid, event.name))
     schedulers = {uuid for uuid, track in tracks.items() if track.name.startswith("scheduler ")}
     workers = {uuid: track.parent_uuid for uuid, track in tracks.items() if track.name.startswith("worker ")}
-    check("there are two schedulers and more", len(schedulers) >= 2, [t.name for t in tracks.values()])
-    check("every worker's track is below its scheduler's", set(workers.values()) <= schedulers, workers)
-    check("every slice that begins ends", not any(open_.values()), {k: v for k, v in open_.items() if v})
-    check("slices of a track are in order", backwards == 0, backwards)
-    check("there is something to see", slices > 1000, slices)
+    checks.that("there are two schedulers and more", len(schedulers) >= 2, [t.name for t in tracks.values()])
+    checks.that("every worker's track is below its scheduler's", set(workers.values()) <= schedulers, workers)
+    checks.that("every slice that begins ends", not any(open_.values()), {k: v for k, v in open_.items() if v})
+    checks.that("slices of a track are in order", backwards == 0, backwards)
+    checks.that("there is something to see", slices > 1000, slices)
     whole = [(begin, end) for begin, end in flows.values() if begin and end]
     crossing = [(b, e) for b, e in whole if workers.get(b[0][0], b[0][0]) != workers.get(e[0][0], e[0][0])]
-    check("wakes lead from waker to woken", len(whole) > 50, len(whole))
-    check("something goes from one scheduler's worker to another's", crossing, len(whole))
+    checks.that("wakes lead from waker to woken", len(whole) > 50, len(whole))
+    checks.that("something goes from one scheduler's worker to another's", crossing, len(whole))
     return slices, len(whole), len(crossing)
 
 
@@ -103,17 +94,17 @@ def chrome(file):
         trace = json.load(text)
     events = trace["traceEvents"]
     phases = collections.Counter(event["ph"] for event in events)
-    check("Chrome's trace has names, slices and marks", all(phases[p] for p in "MXi"), phases)
+    checks.that("Chrome's trace has names, slices and marks", all(phases[p] for p in "MXi"), phases)
     begins = {event["id"]: event for event in events if event["ph"] == "s"}
     ends = {event["id"]: event for event in events if event["ph"] == "f"}
     both = begins.keys() & ends.keys()
-    check("wakes lead from waker to woken", len(both) > 50, len(both))
+    checks.that("wakes lead from waker to woken", len(both) > 50, len(both))
     crossing = [i for i in both if begins[i]["pid"] != ends[i]["pid"]]
-    check("something goes from one scheduler to another", crossing, len(both))
-    check("no wake ends before it begins", all(begins[i]["ts"] <= ends[i]["ts"] for i in both))
-    check("the write gate goes from a worker of one scheduler to one of another", handed_over(events, ends, crossing))
+    checks.that("something goes from one scheduler to another", crossing, len(both))
+    checks.that("no wake ends before it begins", all(begins[i]["ts"] <= ends[i]["ts"] for i in both))
+    checks.that("the write gate goes from a worker of one scheduler to one of another", handed_over(events, ends, crossing))
     waits = collections.Counter(e["name"] for e in events if e["ph"] == "X" and e["name"].startswith("waits "))
-    check("waits have reasons", len(waits) >= 2, waits)
+    checks.that("waits have reasons", len(waits) >= 2, waits)
     return phases["X"], waits
 
 
@@ -127,5 +118,4 @@ with tempfile.TemporaryDirectory() as folder:
     record(file)
     slices, waits = chrome(file)
     print(f"trace.py: Chrome: {slices} slices; {dict(waits.most_common(5))}")
-print(f"trace.py: {passed} checks passed, {failed} failed")
-sys.exit(failed > 0)
+checks.finish()
