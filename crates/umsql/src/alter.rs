@@ -234,8 +234,11 @@ fn change_number(
         return Err(SqlError::unsupported(message));
     }
     check_range(lease, table, column, oid)?;
-    let mark = (oid == types::INT8).then(|| format!("({BIG_NUMBER})"));
-    apply(lease, table, definition, &TableChange::Default(column.to_owned(), mark))
+    *definition = definition.replacen(BIG_NUMBER, "INTEGER", 1);
+    let declared = if oid == types::INT8 { BIG_NUMBER } else { "INTEGER" };
+    let (column, declared) = (column.to_owned(), declared.to_owned());
+    *definition = changed(definition, &TableChange::Type { column, declared })?;
+    lease.redefine(table, definition)
 }
 
 /// Returns an error if a number in the column is too large for the type.

@@ -27,7 +27,7 @@ const WARM_UP: u64 = 100;
 
 /// `operations of= n= file=`.
 pub fn operations(args: &BenchArgs) -> Ran {
-    let setup = Setup::read(args)?;
+    let setup = Setup::read(args)?.without_warnings();
     let of = args.text("of", "yield").to_owned();
     let n = args.number("n", 1000)?;
     let file = args.text("file", "").to_owned();

@@ -17,6 +17,7 @@ pub struct Setup {
     stack: u64,
     events: bool,
     detect: bool,
+    warnings: bool,
     /// `None`: as the library decides.
     spin_ns: Option<u64>,
 }
@@ -40,7 +41,13 @@ impl Setup {
             "off" => Some(0),
             _ => Some(args.number("spin", 0)?),
         };
-        Ok(Setup { kind, io, stack: args.number("stack", 0)?, events, detect, spin_ns })
+        let stack = args.number("stack", 0)?;
+        Ok(Setup { kind, io, stack, events, detect, warnings: true, spin_ns })
+    }
+
+    /// Turns the monitor off, whose signals would interrupt a scheduler that is single-stepped.
+    pub fn without_warnings(self) -> Setup {
+        Setup { warnings: false, ..self }
     }
 
     /// Returns the printer of JSON lines for this bench and this kind of worker.
@@ -70,6 +77,7 @@ impl Setup {
             .io(self.io)
             .event_ring(self.events)
             .detect_blocking(self.detect)
+            .warnings(self.warnings)
             .pin(cpus > 1);
         let builder =
             if self.stack > 0 { builder.stack_size(self.stack as usize) } else { builder };

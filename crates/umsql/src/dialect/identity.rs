@@ -11,7 +11,7 @@
 //! SQLite numbers the rows of a primary key only, so the column is one as soon as it is numbered.
 //! The name [`UNNAMED`] says that the client has not asked for the key yet.
 
-use super::keys::{big, is_constraint};
+use super::keys::{BIG_NUMBER, is_constraint};
 use super::sequence::ALWAYS;
 use super::tokens::Token;
 use super::translate::quote;
@@ -77,7 +77,7 @@ pub(super) fn numbered(
     let rest = &definition[item[type_end - 1].end()..end];
     let key = format!("CONSTRAINT {UNNAMED} PRIMARY KEY AUTOINCREMENT");
     let (before, after) = (&definition[..start], &definition[end..]);
-    let number = if types::by_name(&declared) == types::INT8 { big() } else { "INTEGER".into() };
+    let number = if types::by_name(&declared) == types::INT8 { BIG_NUMBER } else { "INTEGER" };
     let definition = format!("{before}{number}{rest}{mark} {key}{after}");
     Ok(Numbered { definition, is_stored_anew: true })
 }

@@ -88,7 +88,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_ums_index_keys AS
 CREATE TEMP VIEW IF NOT EXISTS pg_ums_serial AS
   SELECT CAST(s.rowid + 1610612736 AS INTEGER) AS oid, s.rowid + 16384 AS relation, s.name AS tbl,
     t.name AS name, t.cid AS cid, s.name || '_' || t.name || '_seq' AS sequence,
-    CASE t.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE 23 END AS type,
+    CASE WHEN s.sql LIKE '% INTEGER COLLATE RTRIM%' THEN 20 ELSE 23 END AS type,
     CASE WHEN s.sql LIKE '%CONSTRAINT ums_always %' THEN 'a' ELSE 'd' END AS kind
   FROM main.sqlite_schema s JOIN pragma_table_xinfo(s.name) t
   WHERE s.type = 'table' AND t.pk = 1 AND ums_is_numbered(s.sql);
@@ -101,9 +101,11 @@ CREATE TEMP VIEW IF NOT EXISTS pg_sequence AS
 
 CREATE TEMP VIEW IF NOT EXISTS pg_attribute AS
   SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname,
-    CASE p.dflt_value WHEN 'NULL /* bigint */' THEN 20 ELSE ums_type_oid(p.type) END AS atttypid,
+    CASE WHEN p.pk = 1 AND p.type = 'INTEGER' AND (SELECT m.sql FROM main.sqlite_schema m
+        WHERE m.type = 'table' AND m.name = c.relname) LIKE '% INTEGER COLLATE RTRIM%'
+      THEN 20 ELSE ums_type_oid(p.type) END AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
-    p.hidden > 1 OR coalesce(p.dflt_value <> 'NULL /* bigint */', 0) AS atthasdef,
+    p.hidden > 1 OR p.dflt_value IS NOT NULL AS atthasdef,
     0 AS attisdropped, 0 AS attcollation,
     coalesce((SELECT n.kind FROM pg_ums_serial n WHERE n.tbl = c.relname AND n.name = p.name), '')
       AS attidentity,
@@ -131,7 +133,7 @@ CREATE TEMP VIEW IF NOT EXISTS pg_attrdef AS
         p.dflt_value || '::' || format_type(ums_type_oid(p.type), -1)
       ELSE p.dflt_value END AS adbin, 2604 AS tableoid
   FROM pg_class c JOIN pragma_table_xinfo(c.relname) p
-  WHERE c.relkind = 'r' AND (p.hidden > 1 OR p.dflt_value <> 'NULL /* bigint */');
+  WHERE c.relkind = 'r' AND (p.hidden > 1 OR p.dflt_value IS NOT NULL);
 
 CREATE TEMP VIEW IF NOT EXISTS pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,

@@ -24,7 +24,7 @@ use ums::lock::Lock;
 /// Returns the sequences of all numbered columns.
 pub(crate) fn sequences(db: &Connection) -> crate::error::Result<Vec<Sequence>> {
     let mut query = db.prepare(
-        "SELECT s.name, t.name, t.dflt_value IS ?1
+        "SELECT s.name, t.name, instr(s.sql, ?1) > 0
          FROM main.sqlite_schema s JOIN pragma_table_info(s.name, 'main') t
          WHERE s.type = 'table' AND t.pk = 1 AND instr(upper(s.sql), 'AUTOINCREMENT') > 0",
     )?;

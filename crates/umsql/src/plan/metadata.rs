@@ -1,14 +1,14 @@
 //! The declaration of a table's column.
 //!
 //! SQLite numbers rows only in a column whose type is INTEGER, so one that was created as a
-//! `bigserial` has a mark in the place of its default (`dialect/keys.rs`), and is a bigint here.
+//! `bigserial` has a mark (`dialect/keys.rs`), and is a bigint here.
 //!
 //! SQLite fails with a signal if it is asked for a column of a virtual table that no statement of
-//! the connection has used yet, so such a table is used first.
+//! the connection has used yet, so a table is used first.
 
-use rusqlite::{Connection, Error, Result, Row};
+use rusqlite::{CachedStatement, Connection, Result};
 
-use crate::dialect::keys::BIG_NUMBER;
+use crate::dialect::keys::BIG_COLLATION;
 use crate::dialect::translate::quote;
 
 /// What SQLite tells of a column: its type, its collation, and whether it is NOT NULL, a part of
@@ -26,59 +26,54 @@ pub(super) fn column_metadata<'c>(
     table: &str,
     column: &str,
 ) -> Result<Metadata<'c>> {
-    let text = format!("PRAGMA {}table_list({})", owner(schema), quote(table));
-    // To prepare this statement uses each virtual table that was not used yet. SQLite prepares it
-    // again if the tables have changed since. Nothing may run between it and the question.
-    let mut list = db.prepare_cached(&text)?;
-    let is_used = |row: &Row<'_>| Ok(row.get::<_, i64>("ncol")? > 0);
-    let are_used = list.query_map([], is_used)?.collect::<Result<Vec<bool>>>()?;
-    if are_used.contains(&false) {
-        return Err(Error::QueryReturnedNoRows);
-    }
-    drop(list);
+    // Nothing may run between this and the question.
+    drop(select_all(db, schema, table)?);
     let found = db.column_metadata(schema, table, column)?;
-    let (declared, collation, not_null, key, numbered) = found;
-    if key && declared == Some(c"INTEGER") && big_number(db, schema, table)?.is_some() {
-        return Ok((Some(c"bigserial"), collation, not_null, key, numbered));
+    let (_, collation, not_null, key, numbered) = found;
+    match is_marked(&found) {
+        true => Ok((Some(c"bigserial"), collation, not_null, key, numbered)),
+        false => Ok(found),
     }
-    Ok(found)
 }
 
-/// Returns the numbered column of this table if it is a bigint.
-pub(super) fn big_number(
+/// Returns a statement that returns no row of a table or view, after it has run: SQLite prepares it
+/// again before that if the tables have changed.
+pub(super) fn select_all<'c>(
+    db: &'c Connection,
+    schema: Option<&str>,
+    table: &str,
+) -> Result<CachedStatement<'c>> {
+    let owner = schema.map_or(String::new(), |schema| format!("{}.", quote(schema)));
+    let mut all = db.prepare_cached(&format!("SELECT * FROM {owner}{} LIMIT 0", quote(table)))?;
+    all.query([])?.next()?;
+    Ok(all)
+}
+
+/// Returns whether the column, of a table that was used, is the number of the row and a bigint.
+pub(super) fn is_big_number(
     db: &Connection,
     schema: Option<&str>,
     table: &str,
-) -> Result<Option<String>> {
-    let text = format!("PRAGMA {}table_info({})", owner(schema), quote(table));
-    let mut columns = db.prepare_cached(&text)?;
-    let mut rows = columns.query([])?;
-    while let Some(row) = rows.next()? {
-        if row.get_ref("dflt_value")?.as_str_or_null()? == Some(BIG_NUMBER) {
-            return row.get("name").map(Some);
-        }
-    }
-    Ok(None)
+    column: &str,
+) -> bool {
+    db.column_metadata(schema, table, column).is_ok_and(|found| is_marked(&found))
 }
 
-/// Returns the column of a table that SQLite numbers, and its place in the table.
+fn is_marked((declared, collation, _, key, _): &Metadata<'_>) -> bool {
+    *key && *declared == Some(c"INTEGER") && *collation == Some(BIG_COLLATION)
+}
+
+/// Returns the column of a table that SQLite numbers, and its place among those that INSERT fills.
 pub(crate) fn numbered_column(db: &Connection, table: &str) -> Option<(String, usize)> {
-    let text = format!("PRAGMA table_info({})", quote(table));
-    let mut columns = db.prepare_cached(&text).ok()?;
-    let mut rows = columns.query([]).ok()?;
-    while let Some(row) = rows.next().ok()? {
-        if row.get("pk") == Ok(1) {
-            let (name, place): (String, i64) = (row.get("name").ok()?, row.get("cid").ok()?);
-            drop(rows);
-            let (.., is_numbered) = column_metadata(db, None, table, &name).ok()?;
-            return is_numbered.then_some((name, usize::try_from(place).ok()?));
-        }
-    }
-    None
-}
-
-fn owner(schema: Option<&str>) -> String {
-    schema.map_or(String::new(), |schema| format!("{}.", quote(schema)))
+    let all = select_all(db, None, table).ok()?;
+    let is_numbered = |name: &&str| {
+        let found = db.column_metadata(None, table, *name);
+        found.is_ok_and(|(.., is_numbered)| is_numbered)
+    };
+    let name = all.column_names().into_iter().find(is_numbered)?.to_owned();
+    let text = "SELECT cid FROM pragma_table_info(?1) WHERE name = ?2";
+    let place = db.prepare_cached(text).ok()?.query_row([table, &name], |row| row.get(0));
+    Some((name, usize::try_from(place.ok().unwrap_or(0i64)).ok()?))
 }
 
 #[cfg(test)]
@@ -95,9 +90,8 @@ mod tests {
         assert!(column_metadata(&second, None, "W", "a").is_ok());
         assert!(column_metadata(&second, None, "w", "nothing").is_err());
         assert!(column_metadata(&second, Some("main"), "w", "a").is_ok());
-        let table =
-            "CREATE TABLE t(a INTEGER DEFAULT (NULL /* bigint */) PRIMARY KEY AUTOINCREMENT,
-            b int); CREATE TABLE u(a INTEGER PRIMARY KEY AUTOINCREMENT)";
+        let table = "CREATE TABLE t(b int, a INTEGER COLLATE RTRIM PRIMARY KEY AUTOINCREMENT);
+            CREATE TABLE u(a INTEGER PRIMARY KEY AUTOINCREMENT)";
         first.execute_batch(table).unwrap();
         let declared = |table, column| {
             let found = column_metadata(&second, None, table, column).unwrap().0;
@@ -105,6 +99,7 @@ mod tests {
         };
         assert_eq!([declared("t", "A"), declared("t", "b")], ["bigserial", "INT"]);
         assert_eq!(declared("u", "a"), "INTEGER");
+        assert_eq!(numbered_column(&second, "T"), Some(("a".to_owned(), 1)));
         drop((first, second));
         std::fs::remove_file(&path).unwrap();
     }

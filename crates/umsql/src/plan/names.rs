@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use rusqlite::Connection;
 
 use super::expression::Typed;
-use super::metadata::column_metadata;
+use super::metadata::{column_metadata, select_all};
 use crate::dialect::tokens::{Token, TokenKind};
 use crate::wire::arrays::array_of;
 use crate::wire::types;
@@ -218,8 +218,7 @@ impl<'a> Names<'a> {
     /// Returns the names of the columns of a table or a view, and their types; none if there is no
     /// such table.
     pub(super) fn typed_names(&self, table: &str) -> TypedNames {
-        let text = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
-        let Ok(prepared) = self.db.prepare_cached(&text) else { return Vec::new() };
+        let Ok(prepared) = select_all(self.db, None, table) else { return Vec::new() };
         let typed = prepared.columns().map(|column| {
             (column.name().to_ascii_lowercase(), column.decl_type().map(types::by_name))
         });
@@ -227,8 +226,7 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn columns_of(&self, table: &str) -> Vec<u32> {
-        let text = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
-        let Ok(prepared) = self.db.prepare_cached(&text) else { return Vec::new() };
+        let Ok(prepared) = select_all(self.db, None, table) else { return Vec::new() };
         prepared.columns().map(|c| c.decl_type().map_or(types::TEXT, types::by_name)).collect()
     }
 

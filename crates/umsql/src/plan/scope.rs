@@ -1,7 +1,6 @@
 //! The columns that an expression can name: those of what is in the FROM clause of its query, and
 //! those of the queries around it.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -9,7 +8,7 @@ use rusqlite::Connection;
 
 use super::analysis::Analysis;
 use super::expression::Typed;
-use super::metadata::{big_number, column_metadata};
+use super::metadata::{column_metadata, is_big_number, select_all};
 use super::names::catalog_type;
 use super::parts::{Columns, NameScope, Outcome, Relation, RelationSource, TypedOperand};
 use crate::dialect::tokens::TokenKind;
@@ -39,8 +38,7 @@ fn is_integer(column: &Outcome) -> bool {
 
 /// Returns the columns of anything that SQLite can select from.
 pub(super) fn all_columns(db: &Connection, table: &str) -> Columns {
-    let text = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
-    let prepared = db.prepare_cached(&text).ok()?;
+    let prepared = select_all(db, None, table).ok()?;
     let mut columns: Vec<_> = prepared
         .columns()
         .map(|column| Outcome {
@@ -49,12 +47,11 @@ pub(super) fn all_columns(db: &Connection, table: &str) -> Columns {
         })
         .collect();
     // Also of a view, SQLite tells the table from which a column is.
-    let mut numbers: HashMap<String, Option<String>> = HashMap::new();
     for (column, origin) in columns.iter_mut().zip(prepared.columns_with_metadata()) {
-        let Some(table) = origin.table_name().filter(|_| is_integer(column)) else { continue };
-        let number = || big_number(db, origin.database_name(), table).ok().flatten();
-        let big = numbers.entry(table.to_owned()).or_insert_with(number).as_deref();
-        if big.is_some() && big == origin.origin_name() {
+        let found = origin.table_name().zip(origin.origin_name());
+        let schema = origin.database_name();
+        let is_big = |(table, name)| is_big_number(db, schema, table, name);
+        if is_integer(column) && found.is_some_and(is_big) {
             column.typed = Some(Typed::new(types::INT8));
         }
     }
@@ -178,9 +175,13 @@ impl Analysis<'_, '_> {
         at: usize,
     ) -> Columns {
         // SQLite knows the declarations of the statement's columns, except those of big numbers.
-        let is_big = |table: &str| big_number(self.db, None, table).is_ok_and(|big| big.is_some());
+        let has_big = |table: &str| {
+            let all = select_all(self.db, None, table);
+            let is_big = |name: &str| is_big_number(self.db, None, table, name);
+            all.is_ok_and(|all| all.column_names().into_iter().any(is_big))
+        };
         let is_table = |relation: &Relation| match &relation.source {
-            RelationSource::Table(table) => relation.merged.is_empty() && !is_big(table),
+            RelationSource::Table(table) => relation.merged.is_empty() && !has_big(table),
             _ => false,
         };
         let is_outer = self.levels.last().is_some_and(|level| level.is_outer);
