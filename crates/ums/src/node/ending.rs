@@ -62,18 +62,20 @@ impl Node {
         for scheduler in &all {
             scheduler.end();
         }
-        self.join_threads(&all);
+        self.join_threads(&all, grace);
         report.left = all.iter().map(|s| s.left_over().len()).sum();
         report
     }
 
-    /// Waits for the threads of the schedulers that can end, and joins them.
-    fn join_threads(&self, all: &[Arc<Scheduler>]) {
+    /// Waits for the threads of the schedulers that can end, and joins them. They only have to run
+    /// for a moment, but on a busy computer that may take long.
+    fn join_threads(&self, all: &[Arc<Scheduler>], grace: Duration) {
         let mut threads = std::mem::take(&mut *self.inner.threads.lock());
         // Both lists are in the order of the schedulers' numbers. The thread of a scheduler that is
         // still busy will not end.
         let ending = || all.iter().zip(&threads).filter(|(s, _)| s.load() == 0);
-        wait_until(Duration::from_secs(5), || ending().all(|(_, thread)| thread.is_finished()));
+        let patience = grace.max(Duration::from_secs(5));
+        wait_until(patience, || ending().all(|(_, thread)| thread.is_finished()));
         for thread in threads.drain(..).filter(ThreadHandle::is_finished) {
             let _ = thread.join();
         }

@@ -233,7 +233,8 @@ impl Node {
 
     /// Shuts the node down. It accepts no more work, lets accepted requests finish within `grace`,
     /// cancels those that have not finished, waits for every I/O request, and ends and joins every
-    /// worker. Cancelled requests get the same time again to end, but at least a second.
+    /// worker. Cancelled requests get the same time again to end, but at least a second. So do the
+    /// threads then, but at least five seconds.
     ///
     /// From the start of the shutdown, requests from plain threads are refused with
     /// [`EnqueueError::ShuttingDown`]. Running requests may still queue others, and so may the
