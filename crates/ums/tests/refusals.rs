@@ -318,25 +318,41 @@ fn a_result_is_taken_once_and_a_second_join_says_so() {
 }
 
 #[test]
-fn spawn_outside_a_worker_blames_its_callers_line() {
+fn what_is_refused_blames_the_callers_line() {
     let _turn = turn();
+    let node = build(ums::WorkerKind::Thread, |b| b.schedulers(1));
+    let (mutex, lock) = (ums::sync::Mutex::new(()), ums::sync::RwLock::new(()));
+    let held = (mutex.lock(), lock.write());
+    let most = ums::fs::DirectBuffer::MAX;
     let (tell, told) = channel();
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let at = info.location().map(|at| (at.file().to_owned(), at.line()));
         tell.send(at.unwrap()).unwrap();
     }));
-    let texts = [refused(|| ums::spawn(|| ())), refused(|| ums::task::try_spawn(|| ()))];
-    let line = line!() - 1;
-    let scope = refused(|| ums::scope(|_| ()));
+    let first = line!() + 2;
+    let texts = [
+        ("use Node::spawn", refused(|| ums::spawn(|| ()))),
+        ("use Node::spawn", refused(|| ums::task::try_spawn(|| ()))),
+        ("use Node::run", refused(|| ums::scope(|_| ()))),
+        ("wait for itself", refused(|| mutex.lock())),
+        ("wait for itself", refused(|| lock.read())),
+        ("wait for itself", refused(|| lock.write())),
+        ("there is no scheduler 1: the last is 0", refused(|| node.spawn_on(1, || ()))),
+        ("there is no scheduler 7: the last is 0", refused(|| node.set_online(7, true))),
+        ("at most DirectBuffer::MAX", refused(|| ums::fs::DirectBuffer::new(most + 1))),
+        ("a select without arms", refused(|| ums::sync::Select::<()>::new().wait())),
+        ("at least one value", refused(|| ums::sync::channel::broadcast::<u8>(0))),
+        ("the period of an interval is zero", refused(|| ums::task::Interval::new(ms(0)))),
+    ];
     std::panic::set_hook(before);
-    for text in texts {
-        assert!(text.contains("use Node::spawn"), "{text}");
+    for (line, (says, text)) in (first..).zip(texts) {
+        assert!(text.contains(says), "{text}");
         let (file, at) = told.recv().unwrap();
-        assert!(file.ends_with("refusals.rs") && at == line, "{file}:{at}");
+        assert!(file.ends_with("refusals.rs") && at == line, "{says}: {file}:{at}");
     }
-    assert!(scope.contains("use Node::run"), "{scope}");
-    assert_eq!(told.recv().unwrap().1, line + 2);
+    drop(held);
+    end(node);
 }
 
 #[test]

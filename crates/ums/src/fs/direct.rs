@@ -48,6 +48,7 @@ impl DirectBuffer {
     ///
     /// # Panics
     /// Panics if `len` is above [`DirectBuffer::MAX`].
+    #[track_caller]
     pub fn new(len: usize) -> DirectBuffer {
         // Checked before anything is computed from `len`: below this limit nothing overflows.
         assert!(

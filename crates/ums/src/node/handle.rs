@@ -140,12 +140,13 @@ impl Node {
     ///
     /// # Panics
     /// Panics if there is no such scheduler.
+    #[track_caller]
     pub fn spawn_on<F, T>(&self, scheduler: usize, f: F) -> Result<JoinHandle<T>, EnqueueError>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        task::spawn_bound(&self.inner.visible[scheduler], f)
+        task::spawn_bound(self.visible_scheduler(scheduler), f)
     }
 
     /// Runs `f` on a worker, waits for it and returns its result. A program's plain threads, such
@@ -210,8 +211,10 @@ impl Node {
     ///
     /// # Panics
     /// Panics if there is no such scheduler.
+    #[track_caller]
     pub fn set_online(&self, scheduler: usize, online: bool) -> bool {
         let all = &self.inner.visible;
+        let chosen = self.visible_scheduler(scheduler);
         // One call at a time. Otherwise two calls could take the last two schedulers offline.
         let _alone = self.inner.setting_online.lock();
         let others =
@@ -219,11 +222,19 @@ impl Node {
         if !online && others.count() == 0 {
             return false;
         }
-        all[scheduler].online.store(online, Ordering::Relaxed);
+        chosen.online.store(online, Ordering::Relaxed);
         // If the scheduler sleeps, it is marked as willing to take work of others. This message
         // makes it check again and remove the mark.
-        all[scheduler].inbox.send(crate::wait::Letter::LookAgain);
+        chosen.inbox.send(crate::wait::Letter::LookAgain);
         true
+    }
+
+    #[track_caller]
+    fn visible_scheduler(&self, number: usize) -> &Arc<Scheduler> {
+        let all = &self.inner.visible;
+        let last = all.len() - 1;
+        assert!(number <= last, "there is no scheduler {number}: the last is {last}");
+        &all[number]
     }
 
     /// Describes the node's I/O back end, with the reason why each better one is not used.

@@ -73,6 +73,7 @@ impl RawMutex {
     /// # Panics
     /// Panics if the caller owns the mutex already, because it would wait for itself.
     #[inline]
+    #[track_caller]
     pub fn lock(&self, reason: WaitReason) {
         operation("mutex: lock");
         let endless = Patience::Endless;
@@ -87,13 +88,15 @@ impl RawMutex {
     /// Panics if the caller owns the mutex already, and, with the cycle, if this wait is chosen to
     /// break a deadlock.
     #[inline(always)]
+    #[track_caller]
     pub(super) fn lock_or_panic(&self, reason: WaitReason) {
         operation("mutex: lock");
         if !self.try_lock_as(current::waiter()) {
             // A second panic would end the process.
             let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
-            let locked = self.lock_slow(reason, Patience::Endless, how);
-            locked.unwrap_or_else(|error| panic!("this lock can never be acquired: {error}"));
+            if let Err(error) = self.lock_slow(reason, Patience::Endless, how) {
+                panic!("this lock can never be acquired: {error}");
+            }
         }
     }
 
@@ -151,6 +154,7 @@ impl RawMutex {
     }
 
     #[inline(never)]
+    #[track_caller]
     fn lock_slow(
         &self,
         reason: WaitReason,

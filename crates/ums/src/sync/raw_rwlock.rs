@@ -125,12 +125,14 @@ impl RawRwLock {
     /// Panics if the caller is the writer, because it would wait for itself, and if this wait is
     /// chosen to break a deadlock.
     #[inline]
+    #[track_caller]
     pub(super) fn lock(&self, share: Share) {
         if !self.try_lock(share) {
             // A second panic would end the process.
             let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
-            let locked = self.lock_slow(share, Patience::Endless, how);
-            locked.unwrap_or_else(|error| panic!("this lock can never be acquired: {error}"));
+            if let Err(error) = self.lock_slow(share, Patience::Endless, how) {
+                panic!("this lock can never be acquired: {error}");
+            }
         }
     }
 
@@ -165,6 +167,7 @@ impl RawRwLock {
     }
 
     #[cold]
+    #[track_caller]
     fn lock_slow(
         &self,
         share: Share,

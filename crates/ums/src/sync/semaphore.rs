@@ -151,6 +151,7 @@ impl Semaphore {
     ///
     /// # Panics
     /// Panics if there would be more than [`Semaphore::MAX`].
+    #[track_caller]
     pub fn add_permits(&self, n: usize) {
         operation("semaphore: release");
         let add = |word: usize| {

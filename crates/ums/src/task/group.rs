@@ -170,6 +170,7 @@ where
     ///
     /// # Panics
     /// Panics if `tasks` is 0.
+    #[track_caller]
     pub fn max_running(&self, tasks: usize) {
         assert!(tasks > 0, "a group must be allowed to run at least one task");
         self.max_running.set(tasks);

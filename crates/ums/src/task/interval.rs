@@ -46,6 +46,7 @@ impl Interval {
     ///
     /// # Panics
     /// If `period` is zero.
+    #[track_caller]
     pub fn new(period: Duration) -> Interval {
         assert!(!period.is_zero(), "the period of an interval is zero: it would tick all the time");
         let period = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);

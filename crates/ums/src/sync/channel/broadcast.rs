@@ -35,6 +35,7 @@ use crate::wait::error::WaitError;
 /// tx.send("hello").unwrap();
 /// assert_eq!((first.recv(), second.recv()), (Ok("hello"), Ok("hello")));
 /// ```
+#[track_caller]
 pub fn broadcast<T: Clone>(bound: usize) -> (BroadcastSender<T>, BroadcastReceiver<T>) {
     assert!(bound > 0, "a broadcast keeps at least one value: its bound is 0");
     let (values, receivers) = (VecDeque::new(), 1);

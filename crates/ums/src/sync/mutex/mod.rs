@@ -93,6 +93,7 @@ impl<T: ?Sized> Mutex<T> {
     /// wait is chosen to break a deadlock in which no wait can return an error ([`Mutex::lock_for`]
     /// returns one).
     #[inline]
+    #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.raw.lock_or_panic(WaitReason::MUTEX);
         self.guard()
@@ -143,6 +144,7 @@ impl<T: ?Sized> Mutex<T> {
     /// drop(transaction);
     /// assert_eq!(*table.lock(), [1]);
     /// ```
+    #[track_caller]
     pub fn lock_owned(self: &Arc<Self>) -> OwnedMutexGuard<T> {
         self.raw.lock_or_panic(WaitReason::MUTEX);
         self.owned_guard()

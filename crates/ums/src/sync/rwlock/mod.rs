@@ -105,6 +105,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Panics if the caller holds the write lock already, because it would wait for itself, and if
     /// this wait is chosen to break a deadlock in which no wait can return an error.
     #[inline]
+    #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.raw.lock(Share::Shared);
         self.read_guard()
@@ -141,6 +142,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Panics if the caller holds the write lock already, because it would wait for itself, and if
     /// this wait is chosen to break a deadlock in which no wait can return an error.
     #[inline]
+    #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.raw.lock(Share::Exclusive);
         self.write_guard()
@@ -184,6 +186,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Panics
     /// Where [`RwLock::read`] does.
+    #[track_caller]
     pub fn read_owned(self: &Arc<Self>) -> OwnedRwLockReadGuard<T> {
         self.raw.lock(Share::Shared);
         self.owned_read_guard()
@@ -205,6 +208,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Panics
     /// Where [`RwLock::write`] does.
+    #[track_caller]
     pub fn write_owned(self: &Arc<Self>) -> OwnedRwLockWriteGuard<T> {
         self.raw.lock(Share::Exclusive);
         self.owned_write_guard()

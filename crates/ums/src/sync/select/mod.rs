@@ -82,6 +82,7 @@ impl<'a, R: 'a> Select<'a, R> {
     ///
     /// # Panics
     /// Panics if there are 256 arms already.
+    #[track_caller]
     pub fn on<W>(mut self, waitable: W, act: impl FnOnce(W::Output) -> R + 'a) -> Select<'a, R>
     where
         W: Waitable<'a>,
@@ -105,6 +106,7 @@ impl<'a, R: 'a> Select<'a, R> {
     ///
     /// # Panics
     /// Panics if there are no arms, because it would wait forever.
+    #[track_caller]
     pub fn wait(mut self) -> Result<R, WaitError> {
         assert!(!self.arms.is_empty(), "a select without arms would wait forever");
         self.wait_within(Patience::Cancellable)
