@@ -40,7 +40,7 @@ const CALLS: &str = "counts system calls, of which the tool makes some";
 const TOOLS: &[Tool] = &[
     Tool {
         name: "address",
-        flags: "-Zsanitizer=address",
+        flags: "-Zsanitizer=address --cfg asan",
         std: false,
         // Some tests die from signals on purpose, and some leak stacks on purpose.
         env: &[(
@@ -49,7 +49,7 @@ const TOOLS: &[Tool] = &[
         )],
         runs: &[
             Run {
-                args: "-p ums-fiber --features sanitizer --lib",
+                args: "-p ums-fiber --lib",
                 without: &[
                     (
                         "too_many_mappings",
@@ -60,11 +60,11 @@ const TOOLS: &[Tool] = &[
             },
             Run { args: "-p ums-context", without: &[] },
             Run {
-                args: "-p ums --features sanitizer --lib",
+                args: "-p ums --lib",
                 without: &[("no_system_call", CALLS)],
             },
             Run {
-                args: "-p ums --features sanitizer --test yielding --test own --test preemptive \
+                args: "-p ums --test yielding --test own --test preemptive \
                        --test requests --test sync --test io_list --test timers --test waits \
                        --test users --test hidden --test shutdown --test stress --test serving \
                        --test net --test fs",
@@ -74,12 +74,12 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "thread",
-        flags: "-Zsanitizer=thread",
+        flags: "-Zsanitizer=thread --cfg tsan",
         std: true,
         env: &[],
         runs: &[
             Run {
-                args: "-p ums-fiber --features tsan --lib fiber::tests",
+                args: "-p ums-fiber --lib fiber::tests",
                 without: &[
                     ("thousands_of_fibers", "takes more memory than the tool has"),
                     ("a_finished", "the tool itself ends at this panic, for an unknown reason"),
@@ -87,11 +87,11 @@ const TOOLS: &[Tool] = &[
                 ],
             },
             Run {
-                args: "-p ums-context --features tsan --test campaign",
+                args: "-p ums-context --test campaign",
                 without: &[("setgid", "the C library interrupts the tool's own thread for it")],
             },
             Run {
-                args: "-p ums --features tsan --test yielding --test own --test preemptive \
+                args: "-p ums --test yielding --test own --test preemptive \
                        --test requests --test sync",
                 without: &[
                     (

@@ -271,7 +271,7 @@ fn restore_mask(kept: &AtomicU64) {
 //
 // AddressSanitizer needs no report, because it finds its data about a stack by the FS base.
 
-#[cfg(feature = "tsan")]
+#[cfg(tsan)]
 unsafe extern "C" {
     fn __tsan_release(address: *mut std::ffi::c_void);
     fn __tsan_acquire(address: *mut std::ffi::c_void);
@@ -281,7 +281,7 @@ unsafe extern "C" {
 /// the same address.
 #[inline(always)]
 fn told_release(_address: *const ()) {
-    #[cfg(feature = "tsan")]
+    #[cfg(tsan)]
     // SAFETY: Plain Call: records the address, and does not read the memory.
     unsafe {
         __tsan_release(_address.cast_mut().cast());
@@ -292,7 +292,7 @@ fn told_release(_address: *const ()) {
 /// same address.
 #[inline(always)]
 fn told_acquire(_address: *const ()) {
-    #[cfg(feature = "tsan")]
+    #[cfg(tsan)]
     // SAFETY: Plain Call: records the address, and does not read the memory.
     unsafe {
         __tsan_acquire(_address.cast_mut().cast());

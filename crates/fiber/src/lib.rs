@@ -38,8 +38,8 @@
 //! # Tools
 //!
 //! Stacks are registered with valgrind when they are created; outside valgrind that is a few
-//! instructions without effect for each stack. The feature `sanitizer` reports each switch to
-//! AddressSanitizer (needs `-Zsanitizer=address`), and the feature `tsan` to ThreadSanitizer (needs
+//! instructions without effect for each stack. `--cfg asan` reports each switch to
+//! AddressSanitizer (needs `-Zsanitizer=address`), and `--cfg tsan` to ThreadSanitizer (needs
 //! `-Zsanitizer=thread`). Backtraces, `perf` call graphs and debuggers show the fiber's frames,
 //! then the fiber's root, then the frames of the code that resumed it; under AddressSanitizer they
 //! end at the root.

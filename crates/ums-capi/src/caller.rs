@@ -65,7 +65,7 @@ impl<T> Out<'_, T> {
     }
 }
 
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, fuzzing))]
 impl<'a, T> Out<'a, T> {
     /// Returns a place for a caller in Rust, such as a test.
     pub fn new(place: &'a mut T) -> Out<'a, T> {

@@ -4,7 +4,7 @@
 //! kind, a freed object, or NULL. A model, a map from each pointer to the object that should be
 //! behind it, says what each call must return. The calls come from a plain thread and never wait.
 //!
-//! The module is not part of the library: it exists only in tests and with the feature `fuzz`.
+//! The module is not part of the library: it exists only in tests and with `--cfg fuzzing`.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;

@@ -25,7 +25,7 @@ mod caller;
 mod native;
 mod win32;
 
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
 

@@ -38,6 +38,8 @@
 
 // Arithmetic of times is checked; clippy.toml says what the lint leaves out.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+// docs.rs, which builds with a nightly compiler, shows which feature an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Lets a debugger find the script that lists workers, in every program that links this crate.
 #![debugger_visualizer(gdb_script_file = "../gdb/ums.py")]
 
@@ -74,7 +76,7 @@ pub use record::reason::WaitReason;
 pub use scheduler::WorkerKind;
 #[doc(inline)]
 pub use task::{JoinHandle, scope, spawn, task_group};
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use testing::fuzz;
 #[cfg(feature = "sim")]

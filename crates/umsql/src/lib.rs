@@ -82,7 +82,7 @@ mod late_tests;
 #[cfg(test)]
 mod too_large_tests;
 
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
 

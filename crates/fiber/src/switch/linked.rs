@@ -245,7 +245,7 @@ fn words(memory: &File, switch: &Switch) -> Option<[usize; WORDS]> {
 /// before, and a switch back to itself right after. So everything that one of them did before a
 /// switch happens before everything that the other does after it, as is true on one kernel thread.
 /// The sanitizer's handle of a fiber is destroyed once, while the fiber does not run.
-#[cfg(feature = "tsan")]
+#[cfg(tsan)]
 mod told {
     use std::ffi::{c_uint, c_void};
 
@@ -297,7 +297,7 @@ mod told {
     }
 }
 
-#[cfg(not(feature = "tsan"))]
+#[cfg(not(tsan))]
 mod told {
     /// Stands in for the handle of a fiber in a build without the sanitizer.
     pub(crate) struct Told;

@@ -61,7 +61,7 @@ impl<O> Handle<O> {
     }
 }
 
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, fuzzing))]
 impl<O> Handle<O> {
     /// Returns its address.
     pub fn address(self) -> usize {

@@ -1,7 +1,8 @@
-//! Bugs that are planted on purpose, to check that the simulation finds them (feature `planted`).
+//! Bugs that are planted on purpose, to check that the simulation finds them, in a build with the
+//! feature `sim` and with debug assertions.
 //!
 //! Each is a mistake that is easily made in this code, such as a forgotten line or a comparison
-//! that is off by one, and is planted where it would be made. Without the feature, [`is`] is a
+//! that is off by one, and is planted where it would be made. In other builds, [`is`] is a
 //! constant, so the compiler removes the bugs. The environment variable `UMS_PLANTED` chooses one
 //! bug for the whole process. The command that tries all of them is in docs/reliability.md.
 
@@ -40,14 +41,14 @@ bugs! {
 }
 
 /// Returns true if this bug is planted in this process.
-#[cfg(not(feature = "planted"))]
+#[cfg(not(all(feature = "sim", debug_assertions)))]
 #[inline(always)]
 pub const fn is(_: Bug) -> bool {
     false
 }
 
 /// Returns true if this bug is planted in this process.
-#[cfg(feature = "planted")]
+#[cfg(all(feature = "sim", debug_assertions))]
 pub fn is(bug: Bug) -> bool {
     use std::sync::OnceLock;
 

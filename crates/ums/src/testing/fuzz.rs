@@ -2,7 +2,7 @@
 //! bytes into a sequence of operations, and after each operation compares the lists with a simple
 //! model.
 //!
-//! Not part of the API: it exists only in tests and with the feature `fuzz`, for the targets in
+//! Not part of the API: it exists only in tests and with `--cfg fuzzing`, for the targets in
 //! `fuzz/`.
 
 use std::collections::{BTreeMap, VecDeque};

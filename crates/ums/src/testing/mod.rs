@@ -4,7 +4,7 @@
 //! [`lists`] is exact, because the calling worker holds the baton. [`scheduler`] reads from
 //! outside, so its result may be slightly out of date.
 
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -8,7 +8,7 @@
 mod deeds;
 #[path = "../sim/mixed.rs"]
 mod mixed;
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 mod planted;
 
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Ten planted bugs are found, each in a process of its own (feature `planted`).
+//! Ten planted bugs are found, each in a process of its own (a build with debug assertions).
 //!
 //! ```text
-//! cargo test --release -p ums --features planted --test replay ten_planted_bugs -- --nocapture
+//! cargo test -p ums --features sim --test replay ten_planted_bugs -- --nocapture
 //! ```
 //!
 //! It prints for each bug the seed that found it, the time it took and the failure: the table in

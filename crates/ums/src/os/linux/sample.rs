@@ -209,7 +209,7 @@ fn copy(raw: &mut Raw, frame: &SignalFrame<'_>) {
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     // AddressSanitizer puts red zones between variables, and would report an ordinary copy over
     // them.
-    #[cfg(all(feature = "sanitizer", target_arch = "x86_64"))]
+    #[cfg(all(asan, target_arch = "x86_64"))]
     // SAFETY: Own Thread: by this function's contract.
     unsafe {
         std::arch::asm!(
@@ -219,7 +219,7 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
             inout("rdi") to => _,
         );
     }
-    #[cfg(not(all(feature = "sanitizer", target_arch = "x86_64")))]
+    #[cfg(not(all(asan, target_arch = "x86_64")))]
     // SAFETY: Own Thread: by this function's contract.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, len);
