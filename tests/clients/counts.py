@@ -49,8 +49,9 @@ KINDS = ["fiber", "context"]
 # So that glibc takes the same functions for memory and strings on every processor.
 PLAIN = ",".join(f"-{extension}" for extension in ["AVX512F", "AVX512VL", "AVX2", "ERMS", "FSRM", "RTM", "AVX_Fast_Unaligned_Load", "Fast_Unaligned_Copy", "SSSE3", "SSE4_1"])
 os.environ["GLIBC_TUNABLES"] = f"glibc.cpu.hwcaps={PLAIN}"
-# Operations whose counts are dropped, and that are counted, for each row.
+# Operations whose counts are dropped, and that are counted, for each row; fewer where an operation is many.
 WARM, COUNTED = 3, 9
+WARM_BATCHES, COUNTED_BATCHES = 1, 3
 # In these rows the thread never sleeps, and what the library does depends on short times.
 QUICK = {"yield", "spawn-batch"}
 SHOW = bool(os.environ.get("SHOW"))
@@ -152,9 +153,9 @@ class Counter:
                     print(f"call {registers[RAX]}", end=" ")
 
 
-def medians(operations):
+def medians(operations, warm=WARM, counted=COUNTED):
     """Returns the median of each count over some operations."""
-    counted = list(itertools.islice(operations, WARM, WARM + COUNTED))
+    counted = list(itertools.islice(operations, warm, warm + counted))
     operations.close()
     return [statistics.median_low(counts) for counts in zip(*counted)]
 
@@ -174,7 +175,8 @@ def of_bench(kind, name, folder):
         lines = [json.loads(bench.stdout.readline() or '{"skip": "the bench ended"}') for _ in range(2)]
         assert "skip" not in lines[0], lines[0]["skip"]
         mark, thread = (int(line["value"]) for line in lines)
-        return medians(Counter(bench.pid, thread).operations(mark=mark, steps_are_time=name in QUICK))
+        rounds = (WARM_BATCHES, COUNTED_BATCHES) if name == "spawn-batch" else (WARM, COUNTED)
+        return medians(Counter(bench.pid, thread).operations(mark=mark, steps_are_time=name in QUICK), *rounds)
     finally:
         bench.kill()
         bench.wait()

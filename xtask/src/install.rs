@@ -7,7 +7,8 @@
 //!   DIR/include/ums/windows/windows.h and the headers around it
 //! ```
 //!
-//! It builds the release profile first. It changes and removes no other file.
+//! It builds the release profile first, unless the argument `--built` says that this was done. It
+//! changes and removes no other file.
 
 use std::fs;
 use std::io;
@@ -21,7 +22,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 ///
 /// # Errors
 /// A message that says what could not be built or written.
-pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
+pub fn build_and_install(root: &Path, prefix: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .args(["build", "--release", "--locked", "-p", "ums-capi"])
@@ -30,8 +31,20 @@ pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     if !built.is_ok_and(|status| status.success()) {
         return Err("the library could not be built".to_owned());
     }
+    install(root, prefix)
+}
+
+/// Installs what has been built below this folder.
+///
+/// # Errors
+/// A message that says what could not be written, or is not there.
+pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let built = target.join("release/libums_capi.so");
+    if !built.exists() {
+        return Err(format!("there is no {}: leave out --built", built.display()));
+    }
     fs::create_dir_all(prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
     let prefix =
         fs::canonicalize(prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;

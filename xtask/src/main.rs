@@ -42,7 +42,12 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy(),
-        ["install-c", "--prefix", prefix] => done(install::install(root(), Path::new(prefix))),
+        ["install-c", "--prefix", prefix] => {
+            done(install::build_and_install(root(), Path::new(prefix)))
+        }
+        ["install-c", "--built", "--prefix", prefix] => {
+            done(install::install(root(), Path::new(prefix)))
+        }
         ["mutants", word @ ..] => done(mutants::run(root(), word.first().unwrap_or(&""))),
         ["starve", rest @ ..] => done(starve::run(root(), rest)),
         ["sanitize", tool] => done(sanitize::run(root(), tool)),
@@ -58,7 +63,7 @@ fn main() -> ExitCode {
 const USAGE: &str = "\
 usage: cargo run -p xtask -- COMMAND
   tidy                     checks the sources
-  install-c --prefix DIR   installs the C interface
+  install-c --prefix DIR   builds the C interface and installs it; with --built, without building
   mutants [WORD]           puts in mistakes and expects that tests fail
   starve [TIMES] [WORD]    repeats tests that depend on time, beside computing threads
   sanitize TOOL            tests under address, thread or valgrind
