@@ -261,7 +261,7 @@ fn restore_mask(kept: &AtomicU64) {
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, kept, nothing, SET) };
 }
 
-// Reports to ThreadSanitizer, with the feature `tsan` only.
+// Reports to ThreadSanitizer, with `--cfg tsan` only.
 //
 // The sanitizer keeps its data about a thread in the thread's own thread-locals, so these move with
 // the context. But it does not see the memory accesses in the assembly of a switch or of a post. So
