@@ -59,10 +59,7 @@ const TOOLS: &[Tool] = &[
                 ],
             },
             Run { args: "-p ums-context", without: &[] },
-            Run {
-                args: "-p ums --lib",
-                without: &[("no_system_call", CALLS)],
-            },
+            Run { args: "-p ums --lib", without: &[("no_system_call", CALLS)] },
             Run {
                 args: "-p ums --test yielding --test own --test preemptive \
                        --test requests --test sync --test io_list --test timers --test waits \

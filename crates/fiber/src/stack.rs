@@ -40,8 +40,7 @@ use crate::registry::{self, Region};
 use crate::sys;
 
 /// Bytes for a fiber in the header: a cache line, and more if a sanitizer keeps something there.
-pub(crate) const FIBER_ROOM: usize =
-    if cfg!(any(asan, tsan)) { 128 } else { 64 };
+pub(crate) const FIBER_ROOM: usize = if cfg!(any(asan, tsan)) { 128 } else { 64 };
 /// Bytes for the name in the header: a cache line.
 const NAME_ROOM: usize = 64;
 /// Bytes of the header.
