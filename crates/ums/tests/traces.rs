@@ -7,6 +7,8 @@
 mod common;
 
 use std::collections::HashMap;
+use std::io::Read;
+use std::process::Stdio;
 use std::sync::Arc;
 
 use common::*;
@@ -191,6 +193,44 @@ fn die_without_thread_locals() -> ! {
     }
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("not asked for here");
+}
+
+/// Dies with events of eight schedulers, whose lines are more than a small pipe holds.
+fn die_with_many_events() -> ! {
+    ums::stats::print_last_events_on_crash();
+    let node = build(WorkerKind::Fiber, |b| b.schedulers(8));
+    for i in 0..8 {
+        (0..8).for_each(|_| on(&node, i, || ums::sleep(ms(1)).unwrap()));
+    }
+    std::process::abort();
+}
+
+#[test]
+fn a_process_that_dies_gives_the_reader_of_its_stderr_some_time_b43() {
+    if child_errand().is_some() {
+        die_with_many_events();
+    }
+    // Returns how many events the reader has got, which begins late, or after the death.
+    let events = |begins_late: bool| {
+        let me = "a_process_that_dies_gives_the_reader_of_its_stderr_some_time_b43";
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+        let mut command = child(me, "");
+        let mut process = command.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+        drop(command);
+        match begins_late {
+            true => std::thread::sleep(ms(100)),
+            false => assert!(!process.wait().unwrap().success()),
+        }
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        process.wait().unwrap();
+        text.lines().filter(|line| line.starts_with("ums: scheduler ")).count()
+    };
+    // On a busy computer the reader may be too late. There is a hidden scheduler, too.
+    assert!((0..10).any(|_| events(true) > 8 * 16), "a reader gets all events");
+    let kept = events(false);
+    assert!((1..8 * 16).contains(&kept), "{kept} events fit into the pipe");
 }
 
 #[test]

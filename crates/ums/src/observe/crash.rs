@@ -26,7 +26,7 @@ use libc::c_int;
 
 use crate::os::clock;
 use crate::os::linux::handlers::{self, Before, Handler, SignalFrame};
-use crate::os::stderr::write_now;
+use crate::os::stderr::write_within;
 use crate::record::event_ring::{self, Recorded, RingEvent};
 use crate::record::reason::WaitReason;
 
@@ -35,6 +35,8 @@ const SIGNALS: [c_int; 5] =
 static BEFORE: [Before; 5] = [const { Before::new() }; 5];
 /// How many events of each scheduler are written.
 const EVENTS: u64 = 16;
+/// How long the dying process waits in all for a reader of its stderr, in steps of 10 ms.
+const WAITS: u32 = 100;
 
 /// Installs signal handlers that write the last events of each scheduler to stderr if the process
 /// dies of a signal. Nodes without event rings have no events; see
@@ -71,16 +73,22 @@ unsafe impl Handler for Death {
 
 fn say() {
     let now = clock::ticks();
+    let (mut waits, mut unwritten) = (WAITS, 0);
     for (scheduler, ring) in event_ring::in_use() {
         for record in ring.last(EVENTS) {
-            let mut line = Line { text: [0; 160], len: 0 };
+            let mut line = Line::new();
             let us = clock::ticks_to_ns(now.saturating_sub(record.at)) / 1000;
             // A line that is too long is cut.
             let at_most = if record.unread > 0 { "at most " } else { "" };
             let _ = write!(line, "ums: scheduler {scheduler}, {at_most}{us} us ago: ");
             let _ = describe(&mut line, &record);
-            line.say();
+            unwritten += u32::from(!line.say(&mut waits));
         }
+    }
+    if unwritten > 0 {
+        let mut line = Line::new();
+        let _ = write!(line, "ums: {unwritten} more events: stderr had no room for them");
+        line.say(&mut waits);
     }
 }
 
@@ -103,10 +111,15 @@ struct Line {
 }
 
 impl Line {
-    fn say(&mut self) {
+    fn new() -> Line {
+        Line { text: [0; 160], len: 0 }
+    }
+
+    /// Writes the line, and returns whether it was written.
+    fn say(&mut self, waits: &mut u32) -> bool {
         let end = self.len.min(self.text.len() - 1);
         self.text[end] = b'\n';
-        write_now(&self.text[..=end]);
+        write_within(&self.text[..=end], waits)
     }
 }
 
