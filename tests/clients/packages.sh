@@ -2,7 +2,7 @@
 # packages.sh: packs the crates, and builds and runs the README's first program from the packed files alone, in an empty folder.
 #
 # The packed crates stand for what the registry would have; the other dependencies come from the registry, in the versions of
-# Cargo.lock. Prints what a user's lock file contains, and how long the build took.
+# Cargo.lock. Prints how many crates a user's lock file has.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD target=${CARGO_TARGET_DIR:-$PWD/target}
