@@ -72,8 +72,9 @@ pub(crate) fn numbered_column(db: &Connection, table: &str) -> Option<(String, u
     };
     let name = all.column_names().into_iter().find(is_numbered)?.to_owned();
     let text = "SELECT cid FROM pragma_table_info(?1) WHERE name = ?2";
-    let place = db.prepare_cached(text).ok()?.query_row([table, &name], |row| row.get(0));
-    Some((name, usize::try_from(place.ok().unwrap_or(0i64)).ok()?))
+    let mut places = db.prepare_cached(text).ok()?;
+    let place: u32 = places.query_row([table, &name], |row| row.get(0)).ok()?;
+    Some((name, usize::try_from(place).ok()?))
 }
 
 #[cfg(test)]
