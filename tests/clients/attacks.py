@@ -226,10 +226,13 @@ def chains(conn):
     checks.equal("a short chain", [(str(before + 1),)], conn.query(count))
     conn = refused("a cascade", conn, "delete from link_0", "54001", "triggers nested too deep")
     views = f"select * from view_{TABLES}"
-    if refusal(conn, views):
-        return refused("views", conn, views, "54001", "nested too deep")
-    # A connection that has looked at the views one by one knows their columns, and does not nest them.
-    checks.equal("views: their row", [("1",)], conn.query(views))
+    # A connection that knows the columns of the views does not nest them. It knows them after it has looked at the views one
+    # by one, and sometimes after a refused statement.
+    if error := refusal(conn, views):
+        checks.that("views", error.code == "54001" and "nested too deep" in str(error), f"found {error}")
+        checks.equal("views: the session goes on", [("1",)], conn.query("select 1"))
+    else:
+        checks.equal("views: their row", [("1",)], conn.query(views))
     return conn
 
 

@@ -5,6 +5,7 @@
 //! **Own Memory**: they get only memory that the test allocated and keeps.
 
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -328,10 +329,10 @@ fn interrupted_read(signal: i32, flags: i32) -> (isize, i32) {
         let before = SIGNALS.load(Ordering::SeqCst);
         let list = CompletionList::new().unwrap();
         let (reader, mut writer) = std::io::pipe().unwrap();
+        let descriptor = reader.as_raw_fd();
         let result = Arc::new(Mutex::new(None));
         let mine = result.clone();
         let worker = WorkerContext::spawn(&list, move || {
-            use std::os::fd::AsRawFd;
             let mut byte = [0_u8];
             // SAFETY: Own Memory: one byte.
             let n = unsafe { libc::read(reader.as_raw_fd(), byte.as_mut_ptr().cast(), 1) };
@@ -341,7 +342,11 @@ fn interrupted_read(signal: i32, flags: i32) -> (isize, i32) {
         .unwrap();
         let tid = worker.thread_id() as i32;
         let sender = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(50));
+            let call = format!("{} {descriptor:#x} ", libc::SYS_read);
+            eventually("the worker waits in read", || {
+                let file = format!("/proc/self/task/{tid}/syscall");
+                std::fs::read_to_string(file).is_ok_and(|text| text.starts_with(&call))
+            });
             // SAFETY: Own Memory: numbers.
             unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) };
             eventually("the handler has run", || SIGNALS.load(Ordering::SeqCst) > before);
