@@ -193,11 +193,17 @@ fn a_destroyed_thread_gives_its_stack_back_u40() {
     }
 }
 
-/// Uses at least this many bytes of stack.
-#[inline(never)]
+/// Uses this many bytes of stack, and a few thousand more, however the compiler lays out frames.
 fn dig(bytes: usize) -> u8 {
-    let frame = std::hint::black_box([1u8; 4096]);
-    let below = if bytes > 2 * frame.len() { dig(bytes - frame.len()) } else { 0 };
+    let top = 0_u8;
+    dig_below(std::ptr::from_ref(&top).addr(), bytes)
+}
+
+#[inline(never)]
+fn dig_below(top: usize, bytes: usize) -> u8 {
+    let frame = std::hint::black_box([1u8; 1024]);
+    let depth = top.saturating_sub(frame.as_ptr().addr());
+    let below = if depth < bytes { dig_below(top, bytes) } else { 0 };
     frame[below as usize % frame.len()].wrapping_add(std::hint::black_box(below))
 }
 
