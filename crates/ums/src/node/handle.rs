@@ -125,12 +125,17 @@ impl Node {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        task::spawn_on(&self.near(), crate::current::user(), f)
+    }
+
+    /// Returns the caller's scheduler if it is one of this node's visible ones, or the least loaded
+    /// one of these.
+    fn near(&self) -> Arc<Scheduler> {
         let is_ours = |s: &Arc<Scheduler>| {
             self.inner.visible.get(s.index).is_some_and(|ours| Arc::ptr_eq(ours, s))
         };
         let own = here().map(|s| s.arc()).filter(is_ours);
-        let scheduler = own.unwrap_or_else(|| self.inner.least_loaded().clone());
-        task::spawn_on(&scheduler, crate::current::user(), f)
+        own.unwrap_or_else(|| self.inner.least_loaded().clone())
     }
 
     /// Starts a task on the visible scheduler with this number; no other scheduler takes it.
@@ -150,8 +155,16 @@ impl Node {
     }
 
     /// Runs `f` on a worker, waits for it and returns its result. A program's plain threads, such
-    /// as `main`, enter the node this way. Returns only when `f` has returned: if the caller is a
-    /// worker, cancelling its request does not end this wait.
+    /// as `main`, enter the node this way. Returns only when `f` has returned, so `f` may borrow
+    /// from the caller: if the caller is a worker, cancelling its request does not end this wait.
+    ///
+    /// ```
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let mut words = vec!["two", "one"];
+    /// node.run(|| words.sort());
+    /// assert_eq!(words, ["one", "two"]);
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
     ///
     /// # Panics
     /// Passes on a panic of `f`. Panics if the node is shutting down, if the work queue is full,
@@ -159,12 +172,12 @@ impl Node {
     #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
+        F: FnOnce() -> T + Send,
+        T: Send,
     {
         // If the caller must not wait, this panics before `f` is run.
         let _ = crate::current::about_to_wait();
-        match self.spawn(f).map(JoinHandle::join_uncancellable) {
+        match task::run_on(&self.near(), f) {
             Ok(Ok(value)) => value,
             Ok(Err(JoinError::Panicked(panic))) => std::panic::resume_unwind(panic),
             Ok(Err(error)) => panic!("{error}"),

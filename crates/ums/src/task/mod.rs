@@ -56,6 +56,7 @@ pub use interval::Interval;
 #[doc(inline)]
 pub use local::request_local;
 pub use local::{Locals, RequestLocal, with_locals};
+pub(crate) use scope::run_on;
 pub use scope::{Scope, ScopedJoinHandle, scope};
 
 /// Why a join returned no result. `H` is the handle, which a join that consumed it gives back.

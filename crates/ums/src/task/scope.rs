@@ -2,11 +2,12 @@
 //!
 //! A scope counts its tasks, and its end waits for the last of them. Only that wait keeps the
 //! borrowed values alive, so it is never refused, given up or left by a panic. If the caller's work
-//! request is cancelled, the tasks are cancelled, and the wait goes on.
+//! request is cancelled, the tasks are cancelled, and the wait goes on. [`run_on`] is the same for
+//! one task, whose caller does nothing but wait.
 //!
 //! This is the one place where a borrow lasts longer than the compiler can see. Named invariant
-//! **Held**: everything that borrows for `'scope` is dropped before the task decrements the
-//! scope's count, and `scope` returns, or unwinds, only after the count is 0.
+//! **Held**: everything that a task borrows is dropped before the task decrements the count, and
+//! `scope` and `run_on` return, or unwind, only after the count is 0.
 
 #![allow(unsafe_code)] // Named invariant "Held", stated above.
 
@@ -48,6 +49,16 @@ struct ScopeCount {
 }
 
 impl ScopeCount {
+    fn new() -> Arc<ScopeCount> {
+        Arc::new(ScopeCount {
+            running: AtomicUsize::new(0),
+            panicked: AtomicUsize::new(0),
+            waiter: ShortLock::new(None),
+            family: Arc::new(Family::new(current::limit())),
+            token: CancelToken::new(),
+        })
+    }
+
     fn one_less(&self) {
         // The count changes under the lock, because `begin_to_wait` reads it under this lock:
         // either `begin_to_wait` reads 0, or this thread finds its ticket.
@@ -77,7 +88,7 @@ impl ScopeCount {
             self.token.cancel();
         }
         self.hurry(home);
-        while let Some(ticket) = self.begin_to_wait() {
+        while let Some(ticket) = self.begin_to_wait(!self.token.is_cancelled()) {
             if park(ticket, NEVER) == Outcome::Cancelled {
                 self.token.cancel();
             }
@@ -85,18 +96,16 @@ impl ScopeCount {
         std::mem::forget(frozen);
     }
 
-    /// Begins the wait; returns `None` if all tasks have ended. Until the tasks are cancelled, a
-    /// cancellation of the caller's request ends the wait. The end of the caller's time does not:
-    /// the tasks have the same limit.
-    fn begin_to_wait(&self) -> Option<Ticket> {
-        // Before the short lock, because another thread may run here in a simulated world.
-        let are_cancelled = self.token.is_cancelled();
+    /// Begins the wait; returns `None` if all tasks have ended. If `cancellable`, a cancellation of
+    /// the caller's request ends the wait. The end of the caller's time never does: the tasks of a
+    /// scope have the same limit.
+    fn begin_to_wait(&self, cancellable: bool) -> Option<Ticket> {
         let settled = current::before_short_lock();
         let mut waiter = self.waiter.lock();
         drop(settled);
         if self.running.load(Ordering::Acquire) > 0 {
             let what = What::new(WaitReason::JOIN).unlimited();
-            let what = if are_cancelled { what.uncancellable() } else { what };
+            let what = if cancellable { what } else { what.uncancellable() };
             // In the place of the ticket of an earlier wait, which has ended.
             *waiter = Some(current::must_wait().begin(what));
         } else {
@@ -207,15 +216,12 @@ where
     here.may_switch();
     let scheduler = here.arc();
     drop(here);
-    let open = Arc::new(ScopeCount {
-        running: AtomicUsize::new(0),
-        panicked: AtomicUsize::new(0),
-        waiter: ShortLock::new(None),
-        family: Arc::new(Family::new(current::limit())),
-        token: CancelToken::new(),
-    });
-    let scope =
-        Scope { scheduler, open, scope: std::marker::PhantomData, env: std::marker::PhantomData };
+    let scope = Scope {
+        scheduler,
+        open: ScopeCount::new(),
+        scope: std::marker::PhantomData,
+        env: std::marker::PhantomData,
+    };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.open.wait(&scope.scheduler, result.is_err());
     if result.is_ok() {
@@ -308,8 +314,58 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
+/// Runs `f` as a task of this scheduler, waits until it has ended, and returns its result. `f` may
+/// borrow from the caller. Neither a cancellation of the caller nor the end of its time ends the
+/// wait, and neither is passed on to the task.
+///
+/// # Errors
+/// [`EnqueueError`] if the task was not accepted, or why it has no result.
+pub(crate) fn run_on<F, T>(home: &Scheduler, f: F) -> Result<Result<T, JoinError>, EnqueueError>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    let (slot, open) = (Arc::new(Lock::new(None)), ScopeCount::new());
+    let alone = Alone { f: Some(f), out: slot.clone(), _tell: Tell::one_more(&open) };
+    // Nothing leaves this frame before the task is gone.
+    let frozen = Frozen;
+    // SAFETY: Held: the count is waited for below.
+    let task = unsafe { start(home, RequestState::new(current::user(), false), || alone.run()) };
+    let ended = task.map(JoinHandle::join_uncancellable);
+    // The count is 0 already, unless the task never ran and its closure is just being dropped.
+    while let Some(ticket) = open.begin_to_wait(false) {
+        park(ticket, NEVER);
+    }
+    std::mem::forget(frozen);
+    let stored = slot.lock().take();
+    ended.map(|ended| ended.map(|()| stored.expect("a task that ran has stored its result")))
+}
+
+/// What the task of [`run_on`] owns. The fields are dropped in this order, also after a panic:
+/// everything that borrows is dropped before the count is decremented.
+struct Alone<F, T> {
+    f: Option<F>,
+    out: Arc<Lock<Option<T>>>,
+    _tell: Tell,
+}
+
+impl<F: FnOnce() -> T, T> Alone<F, T> {
+    fn run(mut self) {
+        let f = self.f.take().expect("a task is run once");
+        let value = f();
+        *self.out.lock() = Some(value);
+    }
+}
+
 /// Decrements the scope's count of tasks when it is dropped.
 struct Tell(Arc<ScopeCount>);
+
+impl Tell {
+    fn one_more(count: &Arc<ScopeCount>) -> Tell {
+        count.running.fetch_add(1, Ordering::AcqRel);
+        Tell(count.clone())
+    }
+}
 
 impl Drop for Tell {
     fn drop(&mut self) {
@@ -351,17 +407,28 @@ where
 {
     let slot = Arc::new(Slot(Lock::new(None)));
     let values = local::visible();
-    scope.open.running.fetch_add(1, Ordering::AcqRel);
-    let body = Body { f, values, out: slot.clone(), tell: Tell(scope.open.clone()) };
-    let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
-    // SAFETY: Held: the closure is gone before the count is decremented, whether it runs or is
-    // dropped without running. `scope` returns only after that, so the closure never outlives
-    // 'scope.
-    let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
+    let body = Body { f, values, out: slot.clone(), tell: Tell::one_more(&scope.open) };
     let mut state = RequestState::new(current::user(), false);
     state.family = Some(scope.open.family.clone());
-    let inner = queue(&scope.scheduler, state, call)?;
+    // SAFETY: Held: `scope` waits for the count.
+    let inner = unsafe { start(&scope.scheduler, state, move || body.run()) }?;
     let scope = scope.open.clone();
     scope.token.add(inner.cancel_handle());
     Ok(ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData })
+}
+
+/// Queues a task that may borrow.
+///
+/// # Safety
+/// Held: `call` owns a [`Tell`], which it drops after everything that borrows, whether it runs or
+/// not, and what it borrows lives until the caller has seen that the count is 0.
+unsafe fn start<'a>(
+    home: &Scheduler,
+    state: RequestState,
+    call: impl FnOnce() + Send + 'a,
+) -> Result<JoinHandle<()>, EnqueueError> {
+    let call: Box<dyn FnOnce() + Send + 'a> = Box::new(call);
+    // SAFETY: Held: the closure is gone when the count is 0, so it never outlives 'a.
+    let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
+    queue(home, state, call)
 }

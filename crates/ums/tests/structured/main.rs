@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod borrowing;
 mod bounds;
 mod ending;
 mod groups;
