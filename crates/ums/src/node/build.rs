@@ -19,12 +19,8 @@ use crate::scheduler::{self, Peers, WorkerKind, WorkerLimit};
 use crate::wait::error::BuildError;
 
 impl Builder {
-    /// Builds the node and starts its schedulers. If stdin, stdout or stderr is closed, `/dev/null`
-    /// is opened in its place, so that nothing that is printed gets into a descriptor of the node.
-    ///
-    /// [`BuildError`], which names the option that is out of range, or the request that the system
-    /// refused.
-    pub fn build(self) -> Result<Node, BuildError> {
+    /// Builds the node as [`build`](Builder::build) does, but ignores the environment.
+    pub(crate) fn start(self) -> Result<Node, BuildError> {
         clock::start();
         let machine = Cpus::read();
         let cpus = machine.count;
@@ -38,11 +34,8 @@ impl Builder {
         let limit = self.limit(cpus, count);
         let workers = limit.hard;
         if workers < count {
-            return option(format!(
-                "{} for {}: each scheduler needs at least one",
-                counted(workers, "worker"),
-                counted(count, "scheduler")
-            ));
+            let (workers, count) = (counted(workers, "worker"), counted(count, "scheduler"));
+            return option(format!("{workers} for {count}: each scheduler needs at least one"));
         }
         if workers.div_ceil(count) > limits::WORKERS_PER_SCHEDULER_MAX {
             return option(format!("{workers} workers are more than this library can number"));
@@ -63,6 +56,7 @@ impl Builder {
             users: Lock::default(),
             watching: Lock::default(),
             stats: Lock::default(),
+            recording: Lock::default(),
             about: Lock::default(),
             slow: SlowReadersOf::default(),
         });

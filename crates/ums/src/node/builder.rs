@@ -38,6 +38,7 @@ pub struct Builder {
     pub(super) take_over_blocked: bool,
     pub(super) io: Choice,
     pub(super) monitor: Option<monitor::Options>,
+    pub(super) watched_by_default: bool,
     pub(super) ring: bool,
     pub(super) warnings: bool,
 }
@@ -64,6 +65,7 @@ impl Default for Builder {
             take_over_blocked: true,
             io: Choice::Auto,
             monitor: None,
+            watched_by_default: true,
             ring: true,
             warnings: true,
         }

@@ -45,6 +45,9 @@ pub(crate) struct NodeInner {
     pub(super) watching: Lock<Option<Watching>>,
     /// Set while the statistics socket is served.
     pub stats: Lock<Option<Serving>>,
+    /// Set while a trace is recorded until the node shuts down. Called then; waits until the trace
+    /// is written.
+    pub recording: Lock<Option<Box<dyn FnOnce() + Send>>>,
     /// What the program says of itself, for other processes.
     pub about: Lock<String>,
     /// The peers that workers wait for in writes.

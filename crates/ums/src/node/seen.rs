@@ -29,6 +29,15 @@ impl Builder {
         self
     }
 
+    /// Sets whether the monitor watches a node whose program has not chosen its options: with all
+    /// checks, or not at all.
+    pub(crate) fn watch_by_default(&mut self, yes: bool) {
+        self.watched_by_default = yes;
+        if yes {
+            self.monitor.get_or_insert_default();
+        }
+    }
+
     /// Sets whether problems are reported on stderr, in one line each. Reported are problems
     /// that the program or its operator can fix, such as a worker that does not yield, and refusals
     /// of the system. The default is true. There is at most one message of each kind in ten
@@ -111,13 +120,15 @@ impl NodeInner {
         if crate::os::sim::is_here() {
             return false;
         }
-        self.builder.warnings
+        self.builder.warnings && self.builder.watched_by_default
     }
 
     /// Makes the monitor stop watching the node. Otherwise the end of a node could be reported as a
     /// problem.
     pub(super) fn stop_watching(&self) {
         drop(self.stats.lock().take());
+        let recording = self.recording.lock().take();
+        recording.into_iter().for_each(|end| end());
         drop(self.watching.lock().take());
     }
 

@@ -4,6 +4,7 @@
 //! Everything here only reads what schedulers publish.
 
 pub(crate) mod crash;
+mod environment;
 pub(crate) mod metrics;
 pub(crate) mod stacks;
 pub(crate) mod stats;

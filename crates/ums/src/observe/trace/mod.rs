@@ -94,13 +94,10 @@ impl TraceOrder {
             let span = self.span.min(ORDER_MAX);
             let trace = match self.span.is_zero() {
                 true => node.last_events(),
-                false => node.record_trace_while(span, || !ending.load(Ordering::Acquire)),
+                false => node.record_trace_while(span, |_| !ending.load(Ordering::Acquire)),
             };
             drop(node);
-            deliver(match self.format {
-                TraceFormat::Chrome => trace.to_chrome_json().into_bytes(),
-                TraceFormat::Perfetto => trace.to_perfetto(),
-            });
+            deliver(trace.in_format(self.format));
         };
         let thread = std::thread::Builder::new().name("ums-trace".into()).spawn(record);
         thread.map(drop).map_err(|_| "the system refuses a thread")
@@ -136,6 +133,15 @@ pub struct Trace {
     pub names: Vec<String>,
 }
 
+impl Trace {
+    pub(crate) fn in_format(&self, format: TraceFormat) -> Vec<u8> {
+        match format {
+            TraceFormat::Chrome => self.to_chrome_json().into_bytes(),
+            TraceFormat::Perfetto => self.to_perfetto(),
+        }
+    }
+}
+
 impl Node {
     /// Returns the present contents of the event rings; empty if
     /// [`Builder::event_ring`](crate::Builder::event_ring) is off.
@@ -155,15 +161,16 @@ impl Node {
     /// Records for this long and returns the events of that time. May be called on a plain thread
     /// or a worker.
     pub fn record_trace(&self, span: Duration) -> Trace {
-        self.record_trace_while(span, || true)
+        self.record_trace_while(span, |_| true)
     }
 
-    /// Records as [`Node::record_trace`] does, but stops when `so` returns false.
-    pub(crate) fn record_trace_while(&self, span: Duration, so: impl Fn() -> bool) -> Trace {
+    /// Records as [`Node::record_trace`] does, but stops when `so` returns false. `so` is passed
+    /// the number of events.
+    pub(crate) fn record_trace_while(&self, span: Duration, so: impl Fn(usize) -> bool) -> Trace {
         let mut recorder = Recorder::new();
         recorder.skip(&self.inner);
         let end = clock::after(span);
-        while clock::now() < end && so() {
+        while clock::now() < end && so(recorder.records.len()) {
             if is_worker() {
                 // If the request was cancelled, it cannot sleep any more. The caller gets the
                 // events that were recorded so far.
