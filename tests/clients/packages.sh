@@ -37,7 +37,7 @@ echo 'ums = "0.1"' >>Cargo.toml
 mkdir .cargo
 {
     echo "[patch.crates-io]"
-    for crate in ums ums-context ums-fiber; do
+    for crate in ums ums-context ums-fiber ums-macros; do
         echo "$crate.path = \"$(echo "$folder/$crate"-[0-9]*)\""
     done
 } >.cargo/config.toml

@@ -6,9 +6,10 @@ use crate::imports::{Arrow, Crate, knots};
 use crate::source::{Finding, Repository};
 
 /// The root files of the crates.
-pub const ROOTS: [&str; 7] = [
+pub const ROOTS: [&str; 8] = [
     "crates/fiber/src/lib.rs",
     "crates/context/src/lib.rs",
+    "crates/macros/src/lib.rs",
     "crates/ums/src/lib.rs",
     "crates/ums-capi/src/lib.rs",
     "crates/umsql/src/lib.rs",

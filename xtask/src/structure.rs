@@ -12,7 +12,9 @@ use crate::source::{Finding, Repository, words};
 const SRC: &str = "crates/ums/src/";
 const ROOMS_MAX: usize = 20;
 const FLOORS_MAX: usize = 10;
-const NAMES_MAX: usize = 34;
+/// With the attributes `main` and `test`, and the modules `thread` and `process`, which users of
+/// std look for.
+const NAMES_MAX: usize = 38;
 
 /// The measured numbers.
 #[derive(Debug, Default, PartialEq, Eq)]

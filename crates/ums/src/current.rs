@@ -229,6 +229,17 @@ pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
     }
 }
 
+/// Returns the waiter to whose request the caller's code belongs: where its values are.
+pub(crate) fn waiter_of_request() -> &'static Waiter {
+    match scheduler::here_with_baton() {
+        // It runs in a turn, on the stack of a worker that it has nothing to do with.
+        Some(here) if here.is_in_routine() => thread_waiter(),
+        Some(here) => here.current_waiter(),
+        // A preemptive worker keeps its values; also one that is lent.
+        None => away().unwrap_or_else(thread_waiter),
+    }
+}
+
 /// Gives the other workers of this scheduler a turn. Returns when the scheduler chooses the caller
 /// again. If no other worker can run, it returns immediately and without a system call.
 ///

@@ -38,6 +38,8 @@
 
 // Arithmetic of times is checked; clippy.toml says what the lint leaves out.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+// Without it, what only the unwinder uses has no user.
+#![cfg_attr(not(feature = "symbols"), allow(dead_code))]
 // docs.rs, which builds with a nightly compiler, shows which feature an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Lets a debugger find the script that lists workers, in every program that links this crate.
@@ -58,6 +60,8 @@ pub mod net;
 pub mod fs;
 pub mod task;
 pub mod future;
+pub mod process;
+pub mod thread;
 pub mod monitor;
 pub mod node;
 mod observe;
@@ -81,6 +85,7 @@ pub use task::{JoinHandle, scope, spawn, task_group};
 pub use testing::fuzz;
 #[cfg(feature = "sim")]
 pub use testing::sim;
+pub use ums_macros::{main, test};
 pub use wait::error::{BuildError, WaitError};
 
 /// The programs of docs/coming-from.md, which run as tests.

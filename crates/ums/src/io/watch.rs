@@ -78,7 +78,7 @@ impl<T: AsFd> Watch<T> {
         self.wait(Side::Out, WaitReason::NETWORK_WRITE)
     }
 
-    fn wait(&self, side: Side, reason: WaitReason) -> io::Result<()> {
+    pub(crate) fn wait(&self, side: Side, reason: WaitReason) -> io::Result<()> {
         checkpoint()?;
         wait_for(LiveOp::poll(self.fd(), side), reason, NEVER).map(drop)
     }

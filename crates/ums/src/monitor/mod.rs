@@ -59,6 +59,7 @@ mod report;
 mod sentence;
 mod slow;
 mod text;
+#[cfg_attr(not(feature = "symbols"), path = "unwind_off.rs")]
 pub(crate) mod unwind;
 mod watch;
 mod writer;

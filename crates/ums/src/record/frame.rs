@@ -190,6 +190,9 @@ pub(crate) fn end_at_root(frames: &mut Vec<Frame>) {
 pub(crate) fn none_of_the_application(all: &[Frame]) -> &'static str {
     match all.iter().all(|frame| frame.system || frame.name.starts_with("0x")) {
         _ if all.is_empty() => "(could not be seen)",
+        _ if cfg!(not(feature = "symbols")) => {
+            "(no names of functions: the program was built without the feature `symbols` of `ums`)"
+        }
         true => "(the program has no names of functions: it was stripped)",
         false => {
             "(none of the application's functions is seen: it calls none, or they were inlined)"
@@ -206,6 +209,7 @@ pub(crate) fn guilty(all: &[Frame]) -> Option<&Frame> {
 /// Returns the return addresses of the callers of `noticing`, the innermost first. `noticing` must
 /// be a function that is not inlined. If its frame cannot be identified, returns the addresses of
 /// all active functions.
+#[cfg(feature = "symbols")]
 pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
     let (mut addresses, mut inner) = (Vec::new(), None);
     backtrace::trace(|frame| {
@@ -216,6 +220,12 @@ pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
         addresses.len() < most + inner.unwrap_or(0)
     });
     addresses.split_off(inner.unwrap_or(0))
+}
+
+/// Returns nothing: without the feature `symbols` no stack is unwound.
+#[cfg(not(feature = "symbols"))]
+pub(crate) fn callers_of(_noticing: *const (), _most: usize) -> Vec<usize> {
+    Vec::new()
 }
 
 #[cfg(test)]

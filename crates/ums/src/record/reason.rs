@@ -78,6 +78,10 @@ reasons! {
     NETWORK_ACCEPT Resource;
     /// A wait for a connection that is being made.
     NETWORK_CONNECT Resource;
+    /// A wait for the end of a child process, or for a pipe to it.
+    CHILD Resource;
+    /// A wait for a signal.
+    SIGNAL Resource;
     /// A read or write of a file, and any I/O request without a reason of its own.
     IO_COMPLETION Resource;
     /// An operation on a file that a file helper thread does: opening, growing, directories.

@@ -51,8 +51,8 @@ use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
 
-use crate::scheduler::{away, here_with_baton};
-use crate::wait::{Key, Values, Waiter, are_used, thread_waiter};
+use crate::current::waiter_of_request as me;
+use crate::wait::{Key, Values, are_used};
 
 /// Declares request-locals: statics of the type [`RequestLocal`], which documents them.
 ///
@@ -281,15 +281,4 @@ pub(super) fn visible() -> Values {
 #[inline]
 pub(super) fn seeing<R>(values: Values, f: impl FnOnce() -> R) -> R {
     if values.is_empty() { f() } else { me().within(values, f) }
-}
-
-/// Returns the waiter at which the caller's values are.
-fn me() -> &'static Waiter {
-    match here_with_baton() {
-        // It runs in a turn, on the stack of a worker that it has nothing to do with.
-        Some(here) if here.is_in_routine() => thread_waiter(),
-        Some(here) => here.current_waiter(),
-        // A preemptive worker keeps its values; also one that is lent.
-        None => away().unwrap_or_else(thread_waiter),
-    }
 }

@@ -4,6 +4,7 @@
 //! [`lists`] is exact, because the calling worker holds the baton. [`scheduler`] reads from
 //! outside, so its result may be slightly out of date.
 
+pub mod attributes;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(feature = "sim")]

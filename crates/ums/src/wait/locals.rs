@@ -11,6 +11,7 @@
 //!
 //! What this file does not do: it finds no waiter, and does not decide when values end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::scoped::Values;
@@ -45,6 +46,25 @@ impl Waiter {
         let result = f();
         drop(outside);
         result
+    }
+
+    /// Returns the value that belongs to the whole request of this waiter, which is the caller; on
+    /// a plain thread, to the whole thread. The first call makes it. There is one such value, so
+    /// there is one caller of this function. The value of an ended request lives on until the
+    /// waiter's next request makes its own.
+    pub(crate) fn of_request<T>(&self, make: impl FnOnce() -> Arc<T>) -> Arc<T>
+    where
+        T: Send + Sync + 'static,
+    {
+        let request = self.record.view.request.load(Ordering::Relaxed);
+        let mut own = self.scoped().of_request.lock();
+        let known = own.as_ref().filter(|(of, _)| *of == request);
+        if let Some(Ok(value)) = known.map(|(_, value)| Arc::downcast(value.clone())) {
+            return value;
+        }
+        let made = make();
+        *own = Some((request, made.clone()));
+        made
     }
 
     fn replace_values(&self, values: Values) -> Values {

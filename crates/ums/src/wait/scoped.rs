@@ -55,6 +55,8 @@ pub(super) struct Scoped {
     /// The values of request-locals. The lock is always free, because only the waiter's own code
     /// uses it. It is there because waiters are shared.
     pub values: Lock<Values>,
+    /// A value of the waiter's whole request, with the request's number.
+    pub of_request: Lock<Option<(u64, Arc<dyn Any + Send + Sync>)>>,
 }
 
 #[cfg(test)]

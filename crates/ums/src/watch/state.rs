@@ -55,7 +55,7 @@ pub(crate) fn fingerprint(sp: u64, args: [u64; 6]) -> u64 {
 
 /// What the kernel says about a thread and its signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Signals {
+pub(super) struct SignalState {
     /// Whether only a signal that kills can wake it.
     pub cannot_be_interrupted: bool,
     /// The signals sent to it and not yet delivered.
@@ -186,7 +186,7 @@ pub(crate) fn waits_for_memory_map(tid: i32) -> bool {
 }
 
 /// Reads the signals of a thread of this process. Allocates nothing.
-pub(super) fn signals_of(tid: i32) -> Option<Signals> {
+pub(super) fn signals_of(tid: i32) -> Option<SignalState> {
     let mut text = [0_u8; 4096];
     let n = read_of_task(tid, "status", &mut text)?;
     parse_signals(&text[..n])
@@ -213,7 +213,7 @@ fn parse(text: &[u8]) -> Option<Waits> {
     Some(Waits { call: (number >= 0).then_some(number), args, pc, sp })
 }
 
-fn parse_signals(text: &[u8]) -> Option<Signals> {
+fn parse_signals(text: &[u8]) -> Option<SignalState> {
     let mut lines = text.split(|byte| *byte == b'\n');
     // The calls of `find` are in the order of the lines of the file.
     let mut find = |name: &[u8]| lines.find_map(|line| line.strip_prefix(name));
@@ -223,7 +223,7 @@ fn parse_signals(text: &[u8]) -> Option<Signals> {
         u64::from_str_radix(digits.trim(), 16).ok()
     };
     let (pending, blocked) = (set(b"SigPnd:")?, set(b"SigBlk:")?);
-    Some(Signals { cannot_be_interrupted: state, pending, blocked })
+    Some(SignalState { cannot_be_interrupted: state, pending, blocked })
 }
 
 #[cfg(test)]
@@ -262,7 +262,7 @@ mod tests {
             SigPnd:\t0000000000000010\nShdPnd:\t0000000000000001\nSigBlk:\tfffffffe7ffbfeff\n";
         let seen = parse_signals(text).unwrap();
         let blocked = 0xffff_fffe_7ffb_feff;
-        let same = Signals { cannot_be_interrupted: true, pending: 1 << 4, blocked };
+        let same = SignalState { cannot_be_interrupted: true, pending: 1 << 4, blocked };
         assert_eq!(seen, same);
         let me = signals_of(crate::os::thread_number() as i32).unwrap();
         assert!(!me.cannot_be_interrupted && me.pending == 0, "{me:?}");

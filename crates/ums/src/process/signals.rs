@@ -1,0 +1,129 @@
+//! Signals of this process, as waits.
+//!
+//! ```text
+//!   handler (signal-hook)      flag of the signal := true, then one byte into a socket
+//!   try_wait                   reads all bytes, then looks at the flags
+//! ```
+//!
+//! *A set flag is never overlooked*: it has a byte in the socket, which ends a wait, or a caller of
+//! `try_wait` has taken that byte and is about to look at the flags. A caller that finds more flags
+//! than the one it takes writes a byte for the others.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{FORBIDDEN, SIGINT, SIGTERM};
+use signal_hook::{SigId, flag, low_level};
+
+use crate::io::Watch;
+use crate::os::driver::Side;
+use crate::record::reason::WaitReason;
+use crate::wait::Arm;
+
+/// Signals that are received instead of ending the process. Each is received by one of the callers
+/// that wait for it. Several of the same kind, before one is received, are one. Every value of this
+/// type receives its signals; the handlers that were installed before are called, too.
+///
+/// When it is dropped, these signals have no effect: the system's default does not come back.
+///
+/// ```
+/// use ums::process::Signals;
+///
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let stop = Signals::termination()?; // before anything is started that must be stopped
+/// # signal_hook::low_level::raise(15)?;
+/// let signal = node.run(|| {
+///     // ... start the server ...
+///     stop.wait()
+/// })?;
+/// println!("stopping: signal {signal}");
+/// # assert_eq!(signal, 15);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Signals {
+    flags: Vec<(i32, Arc<AtomicBool>)>,
+    handlers: Vec<SigId>,
+    bytes: Watch<UnixStream>,
+    writer: UnixStream,
+}
+
+impl Signals {
+    /// Receives the signals that ask a process to end: `SIGINT`, which Ctrl-C sends, and `SIGTERM`.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn termination() -> io::Result<Signals> {
+        Signals::new([SIGINT, SIGTERM])
+    }
+
+    /// Receives the signals with these numbers of the system.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a signal that cannot be received, or that reports a fault of the program:
+    /// `SIGKILL`, `SIGSTOP`, `SIGILL`, `SIGFPE`, `SIGSEGV`. The system's error.
+    pub fn new(numbers: impl IntoIterator<Item = i32>) -> io::Result<Signals> {
+        let numbers: Vec<i32> = numbers.into_iter().collect();
+        if let Some(number) = numbers.iter().find(|number| FORBIDDEN.contains(number)) {
+            let text = format!("signal {number} cannot be received");
+            return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        }
+        let (bytes, writer) = UnixStream::pair()?;
+        bytes.set_nonblocking(true)?;
+        writer.set_nonblocking(true)?;
+        let bytes = Watch::new(bytes);
+        let mut signals = Signals { flags: Vec::new(), handlers: Vec::new(), bytes, writer };
+        for number in numbers {
+            let flag = Arc::new(AtomicBool::new(false));
+            signals.handlers.push(flag::register(number, flag.clone())?);
+            signals.flags.push((number, flag));
+            let writer = signals.writer.try_clone()?;
+            signals.handlers.push(low_level::pipe::register(number, writer)?);
+        }
+        Ok(signals)
+    }
+
+    /// Waits for one of the signals, and returns its number.
+    ///
+    /// # Errors
+    /// An error whose source is a [`WaitError`](crate::WaitError) if the work request was cancelled
+    /// or a time limit has passed.
+    pub fn wait(&self) -> io::Result<i32> {
+        loop {
+            if let Some(number) = self.try_wait() {
+                return Ok(number);
+            }
+            self.bytes.wait(Side::In, WaitReason::SIGNAL)?;
+        }
+    }
+
+    /// Returns the number of a signal that has arrived and was not received yet.
+    pub fn try_wait(&self) -> Option<i32> {
+        let mut taken = [0; 64];
+        while matches!(self.bytes.get_ref().read(&mut taken), Ok(n) if n > 0) {}
+        let is_set = |(_, flag): &&(i32, Arc<AtomicBool>)| flag.swap(false, Ordering::AcqRel);
+        let (number, _) = self.flags.iter().find(is_set)?;
+        if self.flags.iter().any(|(_, flag)| flag.load(Ordering::Acquire)) {
+            // If there is no room, there are bytes.
+            let _ = (&self.writer).write(&[0]);
+        }
+        Some(*number)
+    }
+
+    /// Returns the arm of a [`Select`](crate::sync::Select) that waits for one of the signals; then
+    /// [`try_wait`](Signals::try_wait) returns it, unless another caller has received it. Only a
+    /// worker can wait for it.
+    pub fn arrived(&self) -> Arm<'_, io::Result<()>> {
+        self.bytes.readable()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for handler in &self.handlers {
+            low_level::unregister(*handler);
+        }
+    }
+}

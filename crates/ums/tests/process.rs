@@ -1,0 +1,221 @@
+//! Child processes and signals, as waits of workers.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use common::{both_kinds, child_errand, eventually, ms, on, run_child, start};
+use ums::process::{Child, Signals, output, status};
+use ums::sync::Select;
+
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script);
+    command
+}
+
+/// Whether there is a process with this number that has not been reaped.
+fn exists(process: u32) -> bool {
+    std::path::Path::new(&format!("/proc/{process}")).exists()
+}
+
+#[test]
+fn others_run_while_a_worker_waits_for_the_end_of_a_child() {
+    both_kinds(|node, _, n| {
+        let waits = start(node, n - 1, || {
+            let mut child = Child::spawn(shell("read line; exit 7").stdin(Stdio::piped()))?;
+            let go = child.stdin.take().unwrap();
+            let other = ums::spawn(move || {
+                // Runs only if the parent does not keep the scheduler.
+                (&go).write_all(b"go\n")
+            });
+            let status = child.wait()?;
+            other.join().unwrap()?;
+            assert_eq!(child.try_wait()?, Some(status), "the status is kept");
+            std::io::Result::Ok(status.code())
+        });
+        assert_eq!(waits.join().unwrap().unwrap(), Some(7));
+    });
+}
+
+#[test]
+fn the_output_of_a_child_is_read_from_both_pipes_at_once() {
+    // More than a pipe holds, first to one and then to the other.
+    const SCRIPT: &str =
+        "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; head -c 5 /dev/zero";
+    both_kinds(|node, _, n| {
+        let read = on(node, n - 1, || output(&mut shell(SCRIPT))).unwrap();
+        assert!(read.status.success());
+        assert_eq!((read.stdout.len(), read.stderr.len()), (300_005, 300_000));
+    });
+    let read = output(&mut shell(SCRIPT)).unwrap();
+    assert_eq!((read.stdout.len(), read.stderr.len()), (300_005, 300_000), "on a plain thread");
+}
+
+#[test]
+fn what_is_written_to_a_child_waits_for_room() {
+    both_kinds(|node, _, n| {
+        let counted = on(node, n - 1, || {
+            let mut wc = Command::new("wc");
+            let mut child =
+                Child::spawn(wc.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+            let mut to = child.stdin.take().unwrap();
+            let wrote = ums::spawn(move || to.write_all(&vec![1; 1_000_000]));
+            let mut text = String::new();
+            child.stdout.take().unwrap().read_to_string(&mut text)?;
+            wrote.join().unwrap()?;
+            assert!(child.wait()?.success());
+            std::io::Result::Ok(text)
+        });
+        assert_eq!(counted.unwrap().trim(), "1000000");
+    });
+}
+
+#[test]
+fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
+    both_kinds(|node, _, n| {
+        on(node, n - 1, || {
+            let mut child = Child::spawn(Command::new("sleep").arg("600")).unwrap();
+            let waited = ums::with_timeout(ms(5), || child.wait());
+            assert_eq!(waited.unwrap_err().kind(), ErrorKind::TimedOut);
+            assert_eq!(child.try_wait().unwrap(), None, "it goes on");
+            child.signal(15).unwrap();
+            let ended = std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap());
+            assert_eq!(ended, Some(15));
+            assert_eq!(child.signal(1000).unwrap_err().kind(), ErrorKind::InvalidInput);
+        });
+        let begun = Instant::now();
+        let told = on(node, n - 1, || {
+            ums::with_timeout(ms(50), || output(&mut shell("echo $$ >&2; exec sleep 600")))
+        });
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(begun.elapsed() < Duration::from_secs(300));
+        let child = on(node, n - 1, || {
+            let child = Child::spawn(Command::new("sleep").arg("600")).unwrap().kill_on_drop();
+            child.id()
+        });
+        eventually("a killed child is reaped when another is started", || {
+            let _ = status(&mut Command::new("true"));
+            !exists(child)
+        });
+    });
+}
+
+#[test]
+fn a_select_waits_for_a_child_beside_other_things() {
+    both_kinds(|node, _, n| {
+        let code = on(node, n - 1, || {
+            let mut child = Child::spawn(&mut shell("exit 3")).unwrap();
+            let ended = Select::new()
+                .on(child.ended(), |ended| ended.map(|()| true))
+                .on(Duration::from_secs(600), |()| Ok(false))
+                .wait();
+            assert!(ended.unwrap().unwrap());
+            child.try_wait().unwrap().unwrap().code()
+        });
+        assert_eq!(code, Some(3));
+    });
+}
+
+#[test]
+fn a_program_that_is_not_there_is_an_error_on_every_kind_of_worker() {
+    both_kinds(|node, _, n| {
+        let refused = on(node, n - 1, || status(&mut Command::new("/nowhere/program")));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
+    });
+}
+
+fn raise(signal: i32) {
+    signal_hook::low_level::raise(signal).unwrap();
+}
+
+#[test]
+fn each_signal_is_received_once_by_one_of_the_waiters() {
+    const NAME: &str = "each_signal_is_received_once_by_one_of_the_waiters";
+    if child_errand().is_none() {
+        let run = run_child(NAME, "run");
+        return assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+    both_kinds(|node, _, n| {
+        let signals = Arc::new(Signals::new([libc::SIGUSR1, libc::SIGUSR2]).unwrap());
+        assert_eq!(signals.try_wait(), None);
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let signals = signals.clone();
+                start(node, n - 1, move || signals.wait().unwrap())
+            })
+            .collect();
+        raise(libc::SIGUSR1);
+        raise(libc::SIGUSR2);
+        let mut received: Vec<_> = waiters.into_iter().map(|w| w.join().unwrap()).collect();
+        received.sort_unstable();
+        assert_eq!(received, [libc::SIGUSR1, libc::SIGUSR2]);
+        assert_eq!(signals.try_wait(), None, "each once");
+
+        raise(libc::SIGUSR1);
+        raise(libc::SIGUSR1);
+        assert_eq!(signals.wait().unwrap(), libc::SIGUSR1, "a plain thread may wait, too");
+        assert_eq!(signals.try_wait(), None, "two of the same kind are one");
+
+        let timed_out = on(node, n - 1, {
+            let signals = signals.clone();
+            move || ums::with_timeout(ms(5), || signals.wait())
+        });
+        assert_eq!(timed_out.unwrap_err().kind(), ErrorKind::TimedOut);
+        raise(libc::SIGUSR2);
+        let arrived = on(node, n - 1, {
+            let signals = signals.clone();
+            move || Select::new().on(signals.arrived(), |arrived| arrived).wait().unwrap()
+        });
+        arrived.unwrap();
+        assert_eq!(signals.try_wait(), Some(libc::SIGUSR2));
+    });
+}
+
+#[test]
+fn ctrl_c_ends_a_server_by_a_wait() {
+    const NAME: &str = "ctrl_c_ends_a_server_by_a_wait";
+    if child_errand().is_some() {
+        let node = ums::Node::builder().schedulers(1).build().unwrap();
+        let stop = Signals::termination().unwrap();
+        let goes_on = Arc::new(AtomicBool::new(true));
+        let works = goes_on.clone();
+        let server = node.spawn(move || {
+            while works.load(SeqCst) {
+                ums::sleep(ms(1)).unwrap();
+            }
+        });
+        println!("ready");
+        let signal = node.run(|| stop.wait()).unwrap();
+        goes_on.store(false, SeqCst);
+        server.unwrap().join().unwrap();
+        common::end(node);
+        println!("signal {signal}");
+        return;
+    }
+    let mut program = common::child(NAME, "run");
+    let mut child = Child::spawn(program.stdout(Stdio::piped())).unwrap().kill_on_drop();
+    let mut out = child.stdout.take().unwrap();
+    let mut said = Vec::new();
+    while !String::from_utf8_lossy(&said).contains("ready") {
+        let mut part = [0; 100];
+        let n = out.read(&mut part).unwrap();
+        assert!(n > 0, "it ended early");
+        said.extend_from_slice(&part[..n]);
+    }
+    child.signal(libc::SIGINT).unwrap();
+    out.read_to_end(&mut said).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(String::from_utf8_lossy(&said).contains("signal 2\n"));
+}
+
+#[test]
+fn a_signal_that_cannot_be_received_is_refused() {
+    for number in [libc::SIGKILL, libc::SIGSEGV, 1000] {
+        assert_eq!(Signals::new([number]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}
