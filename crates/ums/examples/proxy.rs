@@ -5,9 +5,6 @@
 //! A connection ends when both sides have ended, or when no byte has moved in either direction for
 //! the idle time. Clients beyond the limit wait in the listener's queue. SIGTERM and Ctrl-C stop
 //! accepting and give open connections two seconds; a second signal ends the process at once.
-//!
-//! Two functions use unsafe code to block signals and to wait for them; its invariant is **Own
-//! Memory** (ARCHITECTURE.md).
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -15,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ums::net::{TcpListener, TcpStream, ToSocketAddrs};
+use ums::process::Signals;
 use ums::sync::Semaphore;
 
 const CONNECT: Duration = Duration::from_secs(2);
@@ -30,13 +28,13 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let idle = Duration::try_from_secs_f64(args.next().map_or(Ok(60.0), |text| text.parse())?)?;
     SEATS.add_permits(args.next().map_or(Ok(1000), |text| text.parse())?);
 
-    let signals = block_signals(); // first: every thread of the node inherits it
+    let signals = Signals::termination()?;
     let node = ums::Node::builder().build()?;
     let listener = TcpListener::bind(listen)?;
     println!("listening on {}", listener.local_addr()?);
     let acceptor = node.spawn(move || accept(&listener, target, idle))?;
 
-    wait_for(&signals);
+    signals.wait()?; // a further one ends the process
     acceptor.cancel(); // otherwise it would accept until the grace time is over
     if let Err(error) = acceptor.join() {
         eprintln!("the acceptor: {error}");
@@ -128,30 +126,5 @@ impl Pair {
     fn left(&self) -> Duration {
         let moved = Duration::from_millis(self.moved.load(Ordering::Relaxed));
         (moved + self.idle).saturating_sub(self.began.elapsed())
-    }
-}
-
-/// Blocks SIGINT and SIGTERM in this thread and all that it starts, so that [`wait_for`] gets them.
-#[allow(unsafe_code)]
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: Own Memory: the set is in this frame, and `sigemptyset` initialises it.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGINT);
-        libc::sigaddset(&mut set, libc::SIGTERM);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-        set
-    }
-}
-
-/// Waits for one of these signals. A further one has its usual effect: it ends the process.
-#[allow(unsafe_code)]
-fn wait_for(signals: &libc::sigset_t) {
-    let mut signal = 0;
-    // SAFETY: Own Memory: the set was initialised, and the number is in this frame.
-    unsafe {
-        libc::sigwait(signals, &mut signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, signals, std::ptr::null_mut());
     }
 }

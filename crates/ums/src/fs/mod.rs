@@ -54,6 +54,7 @@
 mod at;
 mod direct;
 mod file;
+mod locks;
 mod manner;
 mod options;
 mod paths;

@@ -138,7 +138,10 @@ mod tcp;
 mod udp;
 mod unix;
 mod unix_datagram;
+mod halves;
+mod options;
 
+pub use halves::{ReadHalf, SplitStream, WriteHalf};
 pub use resolve::ToSocketAddrs;
 pub(crate) use socket::{is_shortage, report_shortage};
 pub use tcp::{Incoming, TcpListener, TcpStream};

@@ -272,28 +272,14 @@ impl Node {
     /// [`stop_and_wait`](crate::serve::Server::stop_and_wait).
     ///
     /// # Signals
-    /// The library does not handle SIGINT and SIGTERM. For an orderly end, block them in the main
-    /// thread before [`Builder::build`], so that all threads inherit the mask, and let the main
-    /// thread wait for them with `sigwait`. Do not block the signals that the library uses:
-    /// SIGTRAP, SIGURG and, for [`Node::print_stacks_on_sigusr2`], SIGUSR2. Signal handlers that
-    /// set a flag or write to a pipe, such as those of the crate signal-hook, work as well.
+    /// [`Signals`](crate::process::Signals) receives SIGINT and SIGTERM, for an orderly end. The
+    /// library itself handles SIGTRAP, SIGURG and, for [`Node::print_stacks_on_sigusr2`], SIGUSR2;
+    /// do not block these.
     ///
-    /// ```
+    /// ```standalone_crate
     /// use std::time::Duration;
     ///
-    /// fn block_signals() -> libc::sigset_t {
-    ///     // SAFETY: `sigemptyset` initialises the set before it is used.
-    ///     unsafe {
-    ///         let mut set = std::mem::zeroed();
-    ///         libc::sigemptyset(&mut set);
-    ///         libc::sigaddset(&mut set, libc::SIGINT);
-    ///         libc::sigaddset(&mut set, libc::SIGTERM);
-    ///         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-    ///         set
-    ///     }
-    /// }
-    ///
-    /// let signals = block_signals();
+    /// let signals = ums::process::Signals::termination()?;
     /// let node = ums::Node::builder().build()?;
     /// let listener = ums::net::TcpListener::bind("127.0.0.1:0")?;
     /// let acceptor = node.spawn(move || {
@@ -302,16 +288,13 @@ impl Node {
     ///     }
     /// })?;
     ///
-    /// # // SAFETY: raising a signal that this thread blocks is sound.
-    /// # unsafe { libc::raise(libc::SIGTERM) };
-    /// let mut signal = 0;
-    /// // SAFETY: both point to initialised variables.
-    /// unsafe { libc::sigwait(&signals, &mut signal) };
+    /// # signal_hook::low_level::raise(15)?;
+    /// let signal = signals.wait()?;
     /// acceptor.cancel(); // its end drops the listener, so new clients are refused
     /// acceptor.join().ok();
     /// let report = node.shutdown(Duration::from_secs(5)); // connections get 5 s to end
     /// println!("{} tasks were cancelled", report.cancelled);
-    /// # assert_eq!((signal, report.left), (libc::SIGTERM, 0));
+    /// # assert_eq!((signal, report.left), (15, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

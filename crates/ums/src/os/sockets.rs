@@ -5,13 +5,13 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::net::{connect, listen, socket_with};
+use rustix::net::{bind, connect, listen, socket_with, sockopt};
 
 use super::op::Op;
 use super::sim::{self, sockets as simulated};
@@ -35,6 +35,21 @@ pub fn listen_on(address: &SocketAddr, backlog: i32) -> io::Result<TcpListener> 
     // std sets a short queue. A second `listen` changes the length.
     listen(&listener, backlog)?;
     Ok(listener)
+}
+
+/// Listens on this address beside others that do the same. In a simulated world there is one
+/// listener for each address.
+pub fn listen_shared(address: &SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    if sim::is_here() {
+        return listen_on(address, backlog);
+    }
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = unconnected(family)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    bind(&socket, address)?;
+    listen(&socket, backlog)?;
+    Ok(socket.into())
 }
 
 /// Returns the address that a listener listens on.
@@ -66,6 +81,11 @@ pub fn nodelay(stream: &TcpStream) -> io::Result<bool> {
         return Ok(true);
     }
     stream.nodelay()
+}
+
+/// Returns whether this is a TCP stream of a simulated network, which has no options.
+pub fn is_simulated(stream: &impl AsRawFd) -> bool {
+    simulated::addresses(stream).is_some()
 }
 
 /// Returns two Unix streams that are connected to each other.

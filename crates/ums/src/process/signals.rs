@@ -28,7 +28,7 @@ use crate::wait::Arm;
 ///
 /// When it is dropped, these signals have no effect: the system's default does not come back.
 ///
-/// ```
+/// ```standalone_crate
 /// use ums::process::Signals;
 ///
 /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -52,11 +52,21 @@ pub struct Signals {
 
 impl Signals {
     /// Receives the signals that ask a process to end: `SIGINT`, which Ctrl-C sends, and `SIGTERM`.
+    /// Only the first of them is received: a further one ends the process at once, so that a user
+    /// who does not want to wait for an orderly end need not.
     ///
     /// # Errors
     /// The system's error.
     pub fn termination() -> io::Result<Signals> {
-        Signals::new([SIGINT, SIGTERM])
+        let mut signals = Signals::new([])?;
+        let seen = Arc::new(AtomicBool::new(false));
+        for number in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds that none has been seen, and then sets that.
+            signals.handlers.push(flag::register_conditional_default(number, seen.clone())?);
+            signals.handlers.push(flag::register(number, seen.clone())?);
+            signals.add(number)?;
+        }
+        Ok(signals)
     }
 
     /// Receives the signals with these numbers of the system.
@@ -75,14 +85,16 @@ impl Signals {
         writer.set_nonblocking(true)?;
         let bytes = Watch::new(bytes);
         let mut signals = Signals { flags: Vec::new(), handlers: Vec::new(), bytes, writer };
-        for number in numbers {
-            let flag = Arc::new(AtomicBool::new(false));
-            signals.handlers.push(flag::register(number, flag.clone())?);
-            signals.flags.push((number, flag));
-            let writer = signals.writer.try_clone()?;
-            signals.handlers.push(low_level::pipe::register(number, writer)?);
-        }
+        numbers.into_iter().try_for_each(|number| signals.add(number))?;
         Ok(signals)
+    }
+
+    fn add(&mut self, number: i32) -> io::Result<()> {
+        let flag = Arc::new(AtomicBool::new(false));
+        self.handlers.push(flag::register(number, flag.clone())?);
+        self.flags.push((number, flag));
+        self.handlers.push(low_level::pipe::register(number, self.writer.try_clone()?)?);
+        Ok(())
     }
 
     /// Waits for one of the signals, and returns its number.

@@ -1,0 +1,98 @@
+//! A supervisor of child processes: starts them, prints what they write, and starts them again.
+//!
+//! `cargo run -p ums --example supervisor -- COMMAND [COMMAND..]`
+//!
+//! Each command is a line for `sh`. A process that ends is started again, after a pause that
+//! doubles up to ten seconds as long as it ends within ten seconds. SIGTERM and Ctrl-C ask the
+//! processes to end, and kill those that have not ended within five seconds. A second signal ends
+//! the supervisor at once.
+
+use std::io::{self, BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ums::process::{Child, PipeReader, Signals};
+use ums::sync::Select;
+
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(5);
+const SIGTERM: i32 = 15;
+
+#[ums::main]
+fn main() -> io::Result<()> {
+    let commands: Vec<String> = std::env::args().skip(1).collect();
+    if commands.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "usage: supervisor COMMAND.."));
+    }
+    let signals = Signals::termination()?;
+    let tasks: Vec<_> = (1..)
+        .zip(commands)
+        .map(|(number, command)| ums::spawn(move || supervise(number, &command)))
+        .collect();
+    let signal = signals.wait()?;
+    println!("ending: signal {signal}");
+    tasks.iter().for_each(|task| task.cancel());
+    for task in tasks {
+        let _ = task.join();
+    }
+    println!("ended");
+    Ok(())
+}
+
+/// Runs one command again and again, until the task is cancelled.
+fn supervise(number: usize, command: &str) {
+    let mut pause = PAUSE_MIN;
+    while !ums::is_cancelled() {
+        let begun = Instant::now();
+        match run(number, command) {
+            Ok(how) => println!("{number}: {how}"),
+            Err(error) => println!("{number}: {error}"),
+        }
+        pause = if begun.elapsed() < PAUSE_MAX { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
+        let _ = ums::sleep(pause); // ends early if the task is cancelled
+    }
+}
+
+/// Runs a process to its end and returns how it ended. If the task is cancelled, asks the process
+/// to end.
+fn run(number: usize, command: &str) -> io::Result<String> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null());
+    let mut child = Child::spawn(shell.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    println!("{number}: process {} has begun", child.id());
+    let pipes = [child.stdout.take(), child.stderr.take()];
+    ums::scope(|s| {
+        for pipe in pipes.into_iter().flatten() {
+            s.spawn(move || pass_on(number, pipe));
+        }
+        if let Err(cancelled) = child.wait() {
+            // The waits of a cancelled task fail; these must not.
+            return ums::shield(|| end(&mut child)).map(|how| format!("{how} ({cancelled})"));
+        }
+        Ok(format!("{}", child.wait()?))
+    })
+}
+
+/// Prints each line that a process writes, until it and its own children have closed the pipe. The
+/// last lines count, so a cancellation does not end this.
+fn pass_on(number: usize, pipe: PipeReader) {
+    ums::shield(|| {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            println!("{number}: {line}");
+        }
+    });
+}
+
+/// Asks a process to end, and kills it if it does not.
+fn end(child: &mut Child) -> io::Result<String> {
+    child.signal(SIGTERM)?;
+    let ended = Select::new()
+        .on(child.ended(), |ended| ended.map(|()| true))
+        .on(GRACE, |()| Ok(false))
+        .wait()??;
+    if !ended {
+        child.kill()?;
+    }
+    child.wait().map(|status| format!("{status}"))
+}
