@@ -363,8 +363,8 @@ impl Watched {
         self.host.load(Ordering::SeqCst)
     }
 
-    /// Called by the thread itself, in the handler of SIGTRAP. Returns whether the thread has
-    /// waited there.
+    /// Called by the thread itself, in the handler of SIGTRAP: waits until the thread may continue.
+    /// Returns whether the signal has interrupted user code.
     pub(super) fn at_trap(&'static self) -> bool {
         self.traps.fetch_add(1, Ordering::Relaxed);
         self.passing_gate(|| {
@@ -372,9 +372,11 @@ impl Watched {
             if self.word.in_runtime() {
                 return false;
             }
-            let must_wait = self.must_wait(self.word.pass());
-            let away = must_wait.is_some_and(|lost| self.gate(lost));
-            away | self.stop_if_asked()
+            if let Some(lost) = self.must_wait(self.word.pass()) {
+                self.gate(lost);
+            }
+            self.stop_if_asked();
+            true
         })
     }
 
@@ -395,9 +397,7 @@ impl Watched {
     }
 
     /// Called by the thread itself, in user code, with SIGTRAP blocked: stops if it was asked to.
-    /// Returns as [`Watched::at_trap`].
-    fn stop_if_asked(&'static self) -> bool {
-        let mut away = false;
+    fn stop_if_asked(&'static self) {
         while self.stop_asked.swap(false, Ordering::SeqCst) {
             match self.word.enter() {
                 true => {
@@ -405,18 +405,15 @@ impl Watched {
                     signals::swallow();
                     self.word.leave();
                 }
-                false => drop(self.gate(true)),
+                false => self.gate(true),
             }
-            away = true;
         }
-        away
     }
 
     /// Called by the thread itself, inside the library and with SIGTRAP blocked, while it owns no
     /// place. Waits until the thread owns a place or is allowed to run without one, and leaves the
-    /// library. `lost` is true if the loss of its place was not reported yet. Returns as
-    /// [`Watched::at_trap`].
-    fn gate(&'static self, lost: bool) -> bool {
+    /// library. `lost` is true if the loss of its place was not reported yet.
+    fn gate(&'static self, lost: bool) {
         let handler = gate_handler();
         let was_leaked = self.leaked.swap(false, Ordering::Relaxed);
         if GATE_OFF.load(Ordering::Relaxed) && !was_leaked {
@@ -424,7 +421,7 @@ impl Watched {
             self.unreported.store(true, Ordering::Relaxed);
             handler.resumes_without_place();
             self.word.leave();
-            return false;
+            return;
         }
         if self.unreported.swap(false, Ordering::Relaxed) || lost {
             handler.report();
@@ -452,7 +449,6 @@ impl Watched {
         // before the word says USER: from then on a SIGTRAP may be the gate of the next block.
         signals::swallow();
         self.word.leave();
-        true
     }
 
     /// Allows the thread to run without a place while it waits at its gate. The caller repeats this

@@ -13,7 +13,7 @@
 //! *Restart.* If another signal is pending, SIGTRAP is delivered first. So the kernel decides by
 //! the flags of *our* handler whether an interrupted call is restarted, and our flags ask for the
 //! restart. If the other signal's handler was installed without `SA_RESTART`, our handler turns the
-//! restart into `EINTR`.
+//! restart into `EINTR`, whether or not the thread had to wait at its gate.
 //!
 //! *Hosted.* A SIGTRAP on a host interrupts a thread that runs on a kernel thread other than its
 //! own. There are three sources of such a SIGTRAP: a poke (`signals.rs`), the gate of a carrier
