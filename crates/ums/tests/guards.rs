@@ -19,6 +19,8 @@ use std::time::Duration;
 use common::*;
 use ums::WaitReason;
 use ums::fs::DirectBuffer;
+use ums::net::{SplitStream, UnixStream};
+use ums::process::{Child, Signals};
 use ums::serve::{Connection, Next, ServeOptions, Session, Why};
 use ums::sync::channel::{BroadcastError, RecvError, bounded, broadcast, watch};
 use ums::sync::{Mutex, RwLock, Semaphore};
@@ -199,6 +201,35 @@ const TYPES: &[(&str, On, Use)] = &[
         anywhere(how, server);
         assert!(std::net::TcpStream::connect(address).is_err(), "it does not listen any more");
         assert_eq!(node.shutdown(Duration::from_secs(30)), Default::default());
+    }),
+    ("WriteHalf", On::Worker, |how| {
+        let (one, two) = UnixStream::pair().unwrap();
+        let (_reads, writes) = one.into_split();
+        anywhere(how, writes);
+        two.set_read_timeout(Some(SHORT)).unwrap();
+        let ended = std::io::Read::read(&mut &two, &mut [0]).is_ok_and(|n| n == 0);
+        assert_eq!(ended, how != Forgotten, "the other end reads the end of the stream");
+    }),
+    ("Child", On::Worker, |how| {
+        let mut sleep = std::process::Command::new("sleep");
+        let child = Child::spawn(sleep.arg("1000")).unwrap().kill_on_drop();
+        let stat = format!("/proc/{}/stat", child.id());
+        let id = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+        // It may wait for its parent to ask how it ended.
+        let runs = || std::fs::read_to_string(&stat).is_ok_and(|text| !text.contains(") Z"));
+        anywhere(how, child);
+        if how == Forgotten {
+            assert!(runs(), "a forgotten one goes on");
+            rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+        }
+        eventually("it has ended", || !runs());
+    }),
+    ("Signals", On::Worker, |how| {
+        let signals = Signals::new([libc::SIGUSR2]).unwrap();
+        let other = Signals::new([libc::SIGUSR2]).unwrap();
+        anywhere(how, signals);
+        signal_hook::low_level::raise(libc::SIGUSR2).unwrap();
+        assert_eq!(other.wait().unwrap(), libc::SIGUSR2);
     }),
     ("DirectBuffer", On::Worker, |how| anywhere(how, DirectBuffer::new(4096))),
     ("ContextLock", On::Worker, |how| {

@@ -1,21 +1,17 @@
-//! Files, sockets and I/O requests: positions, lengths, modes, and the time of an accept.
+//! Files and I/O requests: positions, lengths and modes.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use ums::fs::{DirectBuffer, File, OpenOptions};
 use ums::io::{CURRENT, Request, set_slow_after};
-use ums::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
 use ums::stats::{WAIT_BUCKETS, wait_bucket_end};
 
 use super::Entry;
 use super::On::{Both, Worker};
-use super::tries::{
-    ENDLESS, Limits, OVER, called, came, moments, panics, spans, spans_above_zero, woken,
-};
+use super::tries::{ENDLESS, OVER, called, came, moments, panics, woken};
 
 /// The last position that a file can have.
 const LAST: u64 = i64::MAX as u64;
@@ -152,80 +148,7 @@ pub const TABLE: &[Entry] = &[
             assert_eq!(wait_bucket_end(bucket), None, "{bucket}");
         }
     }),
-    ("TcpListener::accept_timeout", Worker, |_| {
-        let make = || TcpListener::bind("127.0.0.1:0").unwrap();
-        let wake = |listener: &TcpListener| {
-            StdStream::connect(listener.local_addr().unwrap()).unwrap();
-        };
-        woken(spans(), make, |listener, t| came(listener.accept_timeout(t)), wake);
-    }),
-    ("UnixListener::accept_timeout", Worker, |_| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let make = || {
-            _ = std::fs::remove_file(&path);
-            UnixListener::bind(&path).unwrap()
-        };
-        let wake = |_: &UnixListener| {
-            std::os::unix::net::UnixStream::connect(&path).unwrap();
-        };
-        woken(spans(), make, |listener, t| came(listener.accept_timeout(t)), wake);
-    }),
-    ("TcpStream::connect_timeout", Worker, |_| {
-        let listener = StdListener::bind("127.0.0.1:0").unwrap();
-        let address: SocketAddr = listener.local_addr().unwrap();
-        called();
-        let error = TcpStream::connect_timeout(&address, Duration::ZERO).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        let Limits { over, endless } = spans_above_zero();
-        for span in over {
-            called();
-            // A connection within the computer may need no wait.
-            came(TcpStream::connect_timeout(&address, span));
-        }
-        for span in endless {
-            called();
-            TcpStream::connect_timeout(&address, span).unwrap();
-        }
-    }),
-    ("TcpListener::set_ttl", Both, |_| {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        hops(1, |ttl| listener.set_ttl(ttl), || listener.ttl());
-    }),
-    ("TcpStream::set_ttl", Both, |_| {
-        let listener = StdListener::bind("127.0.0.1:0").unwrap();
-        let stream = StdStream::connect(listener.local_addr().unwrap()).unwrap();
-        let stream = TcpStream::from(stream);
-        hops(1, |ttl| stream.set_ttl(ttl), || stream.ttl());
-    }),
-    ("UdpSocket::set_ttl", Both, |_| {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        hops(1, |ttl| socket.set_ttl(ttl), || socket.ttl());
-    }),
-    ("UdpSocket::set_multicast_ttl_v4", Both, |_| {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        hops(0, |ttl| socket.set_multicast_ttl_v4(ttl), || socket.multicast_ttl_v4());
-    }),
 ];
-
-/// Tries times to live. A packet has at most 255.
-fn hops(
-    least: u32,
-    set: impl Fn(u32) -> std::io::Result<()>,
-    get: impl Fn() -> std::io::Result<u32>,
-) {
-    for ttl in [least, 255] {
-        called();
-        set(ttl).unwrap();
-        assert_eq!(get().unwrap(), ttl);
-    }
-    for ttl in (0..least).chain([256, i32::MAX as u32, 1 << 31, u32::MAX]) {
-        called();
-        let error = set(ttl).expect_err("it is out of range");
-        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{ttl}");
-        assert_eq!(get().unwrap(), 255, "a refused call changes nothing");
-    }
-}
 
 fn path(folder: &tempfile::TempDir) -> std::path::PathBuf {
     folder.path().join("ten")

@@ -2,10 +2,11 @@
 //! an error that says why, panics as documented, or has its literal meaning.
 //!
 //! ```text
-//!   waits, files, options, windows    the tables: a function, where it is called, and a use of it
-//!   literal                           tests of what a node does with its extremes
-//!   tries                             how a wait is tried with too little and with endless time
-//!   sources                           what the sources have, to compare with the tables
+//!   waits, files, sockets,
+//!   options, windows          the tables: a function, where it is called, and a use of it
+//!   literal                   tests of what a node does with its extremes
+//!   tries                     how a wait is tried with too little and with endless time
+//!   sources                   what the sources have, to compare with the tables
 //! ```
 //!
 //! [`every_public_function_with_a_size_or_a_time_is_in_a_table`] compares the tables with the
@@ -21,6 +22,7 @@ mod common;
 mod files;
 mod literal;
 mod options;
+mod sockets;
 mod sources;
 mod tries;
 mod waits;
@@ -49,7 +51,8 @@ enum On {
 type Entry = (&'static str, On, fn(WorkerKind));
 
 fn tables() -> impl Iterator<Item = &'static Entry> {
-    [waits::TABLE, files::TABLE, options::TABLE, windows::TABLE].into_iter().flatten()
+    let tables = [waits::TABLE, files::TABLE, sockets::TABLE, options::TABLE, windows::TABLE];
+    tables.into_iter().flatten()
 }
 
 #[test]

@@ -256,6 +256,25 @@ pub const TABLE: &[Entry] = &[
     }),
     ("current::sleep", Both, |_| sleeps(ums::sleep)),
     ("current::sleep_as", Both, |_| sleeps(|t| ums::worker::sleep_as(WaitReason::OTHER, t))),
+    ("thread::sleep", Both, |_| {
+        sleeps(|t| {
+            ums::thread::sleep(t);
+            ums::checkpoint()
+        });
+    }),
+    ("thread::park_timeout", Both, |_| {
+        let make = || {
+            // The last try has unparked it more than once.
+            ums::thread::park_timeout(Duration::ZERO);
+            ums::thread::current()
+        };
+        let park = |_: &ums::thread::Thread, t| {
+            let began = Instant::now();
+            ums::thread::park_timeout(t);
+            began.elapsed() < t
+        };
+        woken(spans(), make, park, ums::thread::Thread::unpark);
+    }),
     ("current::yield_after", Both, |_| {
         for time in ENDLESS {
             called();
