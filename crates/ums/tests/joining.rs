@@ -322,10 +322,17 @@ fn a_worker_that_a_task_has_woken_goes_before_the_next_task_and_the_joiner_b9() 
             let l = log.clone();
             on(node, n - 1, move || {
                 let event = Arc::new(ums::sync::Event::auto(false));
-                let (e, woken) = (event.clone(), l.clone());
-                let woken = ums::spawn(move || (e.wait().unwrap(), woken.push("woken")).1);
-                // It waits after this.
-                ums::sleep(ms(1)).unwrap();
+                let begins = Arc::new(AtomicBool::new(false));
+                let (e, begun, woken) = (event.clone(), begins.clone(), l.clone());
+                let woken = ums::spawn(move || {
+                    begun.store(true, SeqCst);
+                    e.wait().unwrap();
+                    woken.push("woken");
+                });
+                // It does not yield before it waits.
+                while !begins.load(SeqCst) {
+                    ums::yield_now();
+                }
                 let task = |name| {
                     let (l, e) = (l.clone(), event.clone());
                     ums::spawn(move || {

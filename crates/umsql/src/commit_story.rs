@@ -7,6 +7,7 @@
 //! goes off. The sequence follows from the seed.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -189,10 +190,23 @@ static CANCELLED: AtomicU64 = AtomicU64::new(0);
 /// How many statements got 57014, in all runs.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
+/// Set in the process of the story.
+const ALONE: &str = "UMS_COMMIT_STORY";
+
 #[test]
 fn a_cancelled_statement_changes_nothing_and_an_acknowledged_one_is_durable() {
+    // A simulated world needs a process of its own, and other tests run in this one.
+    if std::env::var_os(ALONE).is_none() {
+        let test = std::thread::current().name().expect("a test has a name").to_owned();
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        let output =
+            alone.args(["--exact", &test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        return print!("{said}");
+    }
     let count = std::env::var("UMS_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
-    let command = "cargo test -p umsql --features sim commit_story".to_owned();
+    let command = "cargo test -p umsql commit_story".to_owned();
     let check =
         Check { seeds: 0..count, faults: Faults { stall: 20, ..Faults::default() }, command };
     let checked = ums::sim::check(&check, story);

@@ -69,7 +69,7 @@ mod transaction;
 
 pub mod listen;
 
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
 mod commit_story;
 #[cfg(test)]
 mod deferral_tests;

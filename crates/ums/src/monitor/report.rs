@@ -100,7 +100,8 @@ pub struct Report {
     pub thread: Option<ThreadUse>,
     /// What the process used, and how much processor time was idle.
     pub process: Option<ProcessUse>,
-    /// The functions that the thread is in, the innermost first.
+    /// The functions that the thread is in, the innermost first. Empty if the worker went on before
+    /// they could be looked at, or if there were too many reports.
     pub backtrace: Vec<Frame>,
     /// Whether the monitor cancelled the request; see
     /// [`Options::cancel_after`](super::Options::cancel_after).
