@@ -144,7 +144,7 @@ fn record(node: &Node, path: PathBuf, format: TraceFormat) -> io::Result<()> {
     let (recorded, ends) = (Node::of(node.inner.clone()), ending.clone());
     let work = move || {
         let goes_on = |events| events < RECORD_EVENTS && !ends.load(Ordering::Acquire);
-        let trace = recorded.record_trace_while(RECORD_FOR, goes_on);
+        let trace = recorded.record_from_start(RECORD_FOR, goes_on);
         drop(recorded);
         let (events, path) = (trace.events.len(), path.display());
         match file.write_all(&trace.in_format(format)) {

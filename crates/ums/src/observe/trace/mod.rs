@@ -169,20 +169,12 @@ impl Node {
     pub(crate) fn record_trace_while(&self, span: Duration, so: impl Fn(usize) -> bool) -> Trace {
         let mut recorder = Recorder::new();
         recorder.skip(&self.inner);
-        let end = clock::after(span);
-        while clock::now() < end && so(recorder.records.len()) {
-            if is_worker() {
-                // If the request was cancelled, it cannot sleep any more. The caller gets the
-                // events that were recorded so far.
-                if sleep(READ_EVERY).is_err() {
-                    break;
-                }
-            } else {
-                std::thread::sleep(READ_EVERY);
-            }
-            recorder.read(&self.inner);
-        }
-        recorder.finish(&self.inner)
+        recorder.record(&self.inner, span, so)
+    }
+
+    /// Like [`Node::record_trace_while`], with the events that are in the rings already.
+    pub(crate) fn record_from_start(&self, span: Duration, so: impl Fn(usize) -> bool) -> Trace {
+        Recorder::new().record(&self.inner, span, so)
     }
 }
 
@@ -215,6 +207,26 @@ impl Recorder {
             let last = s.ring.and_then(|ring| ring.read().last().map(|record| record.number + 1));
             self.next.insert(s.index, last.unwrap_or(0));
         }
+    }
+
+    /// Reads the rings again and again for this long, or until `so` returns false.
+    fn record(mut self, node: &NodeInner, span: Duration, so: impl Fn(usize) -> bool) -> Trace {
+        let end = clock::after(span);
+        while clock::now() < end && so(self.records.len()) {
+            if is_worker() {
+                // If the request was cancelled, it cannot sleep any more. The caller gets the
+                // events that were recorded so far.
+                if sleep(READ_EVERY).is_err() {
+                    break;
+                }
+            } else {
+                std::thread::sleep(READ_EVERY);
+            }
+            self.read(node);
+        }
+        // What has happened since, and all events if the loop was not entered.
+        self.read(node);
+        self.finish(node)
     }
 
     fn read(&mut self, node: &NodeInner) {
