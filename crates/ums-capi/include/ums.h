@@ -314,6 +314,13 @@ int ums_node_new(const struct ums_options *options, struct ums_node **node);
 int ums_node_shutdown(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 
 /**
+ * Like `ums_node_shutdown`, for a node that serves clients: cancels tasks that wait for a
+ * connection first, and those that begin such a wait later, so that the other tasks get the grace
+ * time.
+ */
+int ums_node_drain(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
+
+/**
  * Frees the node. If it was not shut down, shuts it down with a grace time of 10 seconds. NULL is
  * allowed. Users, tasks and pending requests of the node may be freed afterwards. On a worker:
  * -EDEADLK.

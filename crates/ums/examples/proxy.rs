@@ -5,12 +5,17 @@
 //! A connection ends when both sides have ended, or when no byte has moved in either direction for
 //! the idle time. Clients beyond the limit wait in the listener's queue. SIGTERM and Ctrl-C stop
 //! accepting and give open connections two seconds; a second signal ends the process at once.
+//!
+//! As a service of systemd: if LISTEN is `systemd`, the proxy takes the socket of its `.socket`
+//! unit, so that clients wait instead of being refused while it is not running. With `Type=notify`
+//! it tells systemd when it is ready, and when it stops.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use sd_notify::NotifyState;
 use ums::net::{TcpListener, TcpStream, ToSocketAddrs};
 use ums::process::Signals;
 use ums::sync::Semaphore;
@@ -30,18 +35,26 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 
     let signals = Signals::termination()?;
     let node = ums::Node::builder().build()?;
-    let listener = TcpListener::bind(listen)?;
+    let listener = listener(&listen)?;
     println!("listening on {}", listener.local_addr()?);
-    let acceptor = node.spawn(move || accept(&listener, target, idle))?;
+    node.spawn(move || accept(&listener, target, idle))?;
+    sd_notify::notify(&[NotifyState::Ready])?; // without systemd it does nothing
 
     signals.wait()?; // a further one ends the process
-    acceptor.cancel(); // otherwise it would accept until the grace time is over
-    if let Err(error) = acceptor.join() {
-        eprintln!("the acceptor: {error}");
-    }
-    let report = node.shutdown(GRACE);
+    sd_notify::notify(&[NotifyState::Stopping])?;
+    let report = node.drain(GRACE); // accepts no more connections, and lets the open ones end
     println!("ended; {} tasks were cancelled", report.cancelled);
     Ok(())
+}
+
+/// Listens on this address, or on the socket that systemd has passed.
+fn listener(listen: &str) -> io::Result<TcpListener> {
+    if listen != "systemd" {
+        return TcpListener::bind(listen);
+    }
+    let passed = listenfd::ListenFd::from_env().take_tcp_listener(0)?;
+    let none = || io::Error::other("systemd has passed no socket: is there a .socket unit?");
+    passed.map(TcpListener::from).ok_or_else(none)
 }
 
 /// Accepts connections until the task is cancelled. Before each accept it takes a seat, so that at

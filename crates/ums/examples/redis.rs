@@ -32,16 +32,14 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let listener = TcpListener::bind(address)?;
     println!("listening on {}", listener.local_addr()?);
     let store = Arc::new(Store::new());
-    let acceptor = node.spawn(move || {
+    node.spawn(move || {
         for stream in listener.incoming().flatten() {
             let store = store.clone();
             drop(ums::task::try_spawn(move || connection(&stream, &store)));
         }
     })?;
     signals.wait()?;
-    acceptor.cancel();
-    let _ = acceptor.join();
-    node.shutdown(GRACE);
+    node.drain(GRACE);
     Ok(())
 }
 

@@ -4,6 +4,9 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,6 +14,13 @@ use std::time::{Duration, Instant};
 const LATE: Duration = Duration::from_secs(60);
 /// An idle time that no test reaches.
 const BUSY: &str = "600";
+
+fn program() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let program = exe.parent().and_then(|deps| deps.parent()).unwrap().join("examples/proxy");
+    assert!(program.exists(), "build it first: cargo build -p ums --example proxy");
+    program
+}
 
 /// A running proxy. Dropping it kills the process.
 struct Proxy {
@@ -21,15 +31,12 @@ struct Proxy {
 
 impl Proxy {
     fn start(target: SocketAddr, options: &[&str]) -> Proxy {
-        let exe = std::env::current_exe().unwrap();
-        let program = exe.parent().and_then(|deps| deps.parent()).unwrap().join("examples/proxy");
-        assert!(program.exists(), "build it first: cargo build -p ums --example proxy");
-        let mut child = Command::new(&program)
-            .args(["127.0.0.1:0", &target.to_string()])
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut proxy = Command::new(program());
+        Proxy::of(proxy.args(["127.0.0.1:0", &target.to_string()]).args(options))
+    }
+
+    fn of(command: &mut Command) -> Proxy {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
@@ -198,4 +205,34 @@ fn sigterm_without_connections_cancels_no_task() {
     let (status, printed) = proxy.end();
     assert!(status.success(), "{status}");
     assert_eq!(printed, "ended; 0 tasks were cancelled\n");
+}
+
+#[test]
+fn systemd_passes_the_socket_and_is_told_when_the_proxy_is_ready_and_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = UnixDatagram::bind(folder.path().join("told")).unwrap();
+    told.set_read_timeout(Some(LATE)).unwrap();
+    let hears = || {
+        let mut text = [0; 64];
+        let n = told.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..n]).trim().to_owned()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waits = TcpStream::connect(address).unwrap(); // before the proxy runs
+    waits.set_read_timeout(Some(LATE)).unwrap();
+    // The shell moves the socket to descriptor 3, and becomes the proxy.
+    let script = r#"exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@""#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(program()).args(["systemd", &target(echo).to_string()]);
+    command.stdin(OwnedFd::from(listener)).env("NOTIFY_SOCKET", folder.path().join("told"));
+    let proxy = Proxy::of(&mut command);
+    assert_eq!(proxy.address, address);
+    assert_eq!(hears(), "READY=1");
+    assert!(echoes(&mut waits), "the client that came before");
+    proxy.terminate();
+    assert_eq!(hears(), "STOPPING=1");
+    drop(waits);
+    let (status, rest) = proxy.end();
+    assert!(status.success(), "{rest}");
 }

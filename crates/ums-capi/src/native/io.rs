@@ -17,13 +17,14 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Instant;
 
 use libc::{iovec, sockaddr, socklen_t};
-use ums::WaitReason;
 use ums::io::{Buffer, Pending, Request};
 use ums::lock::Lock;
-use ums::sync::{Event, Sleeper, Wait};
+use ums::sync::{Sleeper, Wait};
+use ums::{WaitError, WaitReason};
 
 use super::fault::{Fault, guard};
 use super::object::{self, Handle, objects};
@@ -109,6 +110,16 @@ enum What {
 }
 
 impl What {
+    /// Returns what a caller that waits for it waits for, as statistics show it.
+    fn reason(&self) -> WaitReason {
+        match self {
+            What::Accept => WaitReason::NETWORK_ACCEPT,
+            What::Connect(_) => WaitReason::NETWORK_CONNECT,
+            What::Sync { .. } => WaitReason::WRITELOG,
+            _ => WaitReason::IO_COMPLETION,
+        }
+    }
+
     fn request(self, fd: Descriptor, told: impl Told) -> Result<Request, Fault> {
         let negative = || Fault::new(libc::EBADF, "a negative descriptor");
         let fd = fd.lend().ok_or_else(negative)?;
@@ -330,41 +341,35 @@ pub extern "C" fn ums_pending_free(pending: Handle<ums_pending>) -> c_int {
 }
 
 /// What a waiting caller and its routine share.
+#[derive(Default)]
 struct Shared {
-    over: Event,
     result: AtomicI64,
-    /// The caller, when it waits for the end of an operation that it has cancelled.
-    must_wait: Lock<Option<Sleeper>>,
+    /// Set when the result is there.
+    is_over: AtomicBool,
+    /// The caller, while it waits.
+    sleeper: Lock<Option<Sleeper>>,
 }
 
 impl Shared {
-    fn new() -> Arc<Shared> {
-        let (result, must_wait) = (AtomicI64::new(0), Lock::new(None));
-        Arc::new(Shared { over: Event::manual(false), result, must_wait })
-    }
-
-    /// Waits for the end of the operation, also if the caller's work request is cancelled: the
-    /// caller's buffer is in use until then.
-    fn wait_to_the_end(&self) {
-        let wait = Wait::new(WaitReason::EVENT).on(&self.over).uncancellable();
-        // The routine sets the event before it looks for a sleeper, so it wakes this one, or the
-        // event is seen here.
-        let waited = wait.park(|me| {
-            let mut sleeper = self.must_wait.lock();
-            match self.over.is_set() {
+    /// Waits for the end of the operation.
+    fn wait(&self, wait: Wait) -> Result<(), WaitError> {
+        // The routine sets the flag before it looks for a sleeper, so it wakes this one, or the
+        // flag is seen here.
+        wait.on(self).park(|me| {
+            let mut sleeper = self.sleeper.lock();
+            match self.is_over.load(Ordering::Acquire) {
                 true => drop(me.wake()),
                 false => *sleeper = Some(me),
             }
-        });
-        waited.expect("the wait has no deadline and cannot be cancelled");
+        })
     }
 }
 
 impl Told for Arc<Shared> {
     fn tell(self, result: i64) {
         self.result.store(result, Ordering::Relaxed);
-        self.over.set();
-        let sleeper = self.must_wait.lock().take();
+        self.is_over.store(true, Ordering::Release);
+        let sleeper = self.sleeper.lock().take();
         sleeper.map(Sleeper::wake);
     }
 }
@@ -380,12 +385,15 @@ fn wait(fd: Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
         if !ums::worker::is_worker() && timeout_ns != UMS_FOREVER {
             poll(&fd, &what, timeout_ns)?;
         }
-        let shared = Shared::new();
+        let (shared, wait) = (Arc::<Shared>::default(), Wait::new(what.reason()));
         let pending = what.request(fd, shared.clone())?.submit();
-        let waited = shared.over.wait_for(span(timeout_ns));
+        let limit = Instant::now().checked_add(span(timeout_ns));
+        let waited = shared.wait(limit.map_or(wait, |limit| wait.until(limit)));
         if waited.is_err() {
             pending.cancel();
-            shared.wait_to_the_end();
+            // Also if the caller's work request is cancelled: the buffer is in use until then.
+            let ended = shared.wait(wait.uncancellable());
+            ended.expect("the wait has no deadline and cannot be cancelled");
         }
         result = shared.result.load(Ordering::Relaxed);
         match (waited, result) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ums::Node;
-use ums::node::HiddenOptions;
+use ums::node::{HiddenOptions, ShutdownReport};
 
 use super::fault::{Fault, answer, guard};
 use super::object::{self, ConstHandle, Handle, Ref, objects};
@@ -78,13 +78,37 @@ pub extern "C" fn ums_node_shutdown(
     mut report: Out<'_, ums_shutdown_report>,
 ) -> c_int {
     guard(|| {
-        let owned = object::get(node)?;
-        not_on_a_worker("ums_node_shutdown")?;
-        owned.was_shut_down.store(true, Ordering::Relaxed);
-        let found = owned.node.clone().shutdown(span(grace_ns));
-        report.put(ums_shutdown_report { cancelled: found.cancelled, left: found.left });
+        report.put(end(node, "ums_node_shutdown", |node| node.shutdown(span(grace_ns)))?);
         Ok(0)
     })
+}
+
+/// Like `ums_node_shutdown`, for a node that serves clients: cancels tasks that wait for a
+/// connection first, and those that begin such a wait later, so that the other tasks get the grace
+/// time.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_node_drain(
+    node: Handle<ums_node>,
+    grace_ns: u64,
+    mut report: Out<'_, ums_shutdown_report>,
+) -> c_int {
+    guard(|| {
+        report.put(end(node, "ums_node_drain", |node| node.drain(span(grace_ns)))?);
+        Ok(0)
+    })
+}
+
+/// Ends a node for the function of this name.
+fn end(
+    node: Handle<ums_node>,
+    what: &str,
+    how: impl FnOnce(Node) -> ShutdownReport,
+) -> Result<ums_shutdown_report, Fault> {
+    let owned = object::get(node)?;
+    not_on_a_worker(what)?;
+    owned.was_shut_down.store(true, Ordering::Relaxed);
+    let found = how(owned.node.clone());
+    Ok(ums_shutdown_report { cancelled: found.cancelled, left: found.left })
 }
 
 /// Frees the node. If it was not shut down, shuts it down with a grace time of 10 seconds. NULL is

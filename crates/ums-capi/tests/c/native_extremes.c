@@ -362,7 +362,8 @@ static void options(void)
         void *seen;
         IS(0, ums_node_run(made, seven, NULL, &seen));
         CHECK(seen == (void *)7);
-        IS(0, ums_node_shutdown(made, field == 3 ? 0 : endless[field % 4], NULL));
+        uint64_t grace = field == 3 ? 0 : endless[field % 4];
+        IS(0, field % 2 ? ums_node_shutdown(made, grace, NULL) : ums_node_drain(made, grace, NULL));
         IS(0, ums_node_free(made));
     }
 }

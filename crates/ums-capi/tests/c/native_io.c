@@ -216,6 +216,31 @@ static void *leave_a_read(void *arg)
     return &told;
 }
 
+static void *accept_until_the_end(void *listener)
+{
+    IS(-ECANCELED, ums_accept(*(int *)listener, UMS_FOREVER));
+    return NULL;
+}
+
+/* A node that drains cancels the task that waits for a connection, and need not wait for it. */
+static void drains(ums_node *node)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    ums_shutdown_report report = { 9, 9 };
+    ums_task *task;
+
+    snprintf(address.sun_path + 1, 60, "ums-capi-drain-%d", (int)getpid());
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    IS(0, bind(listener, (struct sockaddr *)&address, sizeof address));
+    IS(0, listen(listener, 8));
+    IS(0, ums_node_spawn(node, accept_until_the_end, &listener, &task));
+    IS(0, ums_node_drain(node, UMS_FOREVER, &report));
+    CHECK(report.cancelled == 0 && report.left == 0);
+    IS(0, ums_task_join(task, UMS_FOREVER, NULL));
+    IS(0, ums_node_free(node));
+    close(listener);
+}
+
 int main(int argc, char **argv)
 {
     ums_node *node = node_of(argc, argv, 1);
@@ -241,6 +266,7 @@ int main(int argc, char **argv)
     IS(0, ums_node_free(node));
     IS(1, left->times);
     IS(-ECANCELED, left->result);
+    drains(node_of(argc, argv, 1));
     puts("ok");
     return 0;
 }

@@ -17,7 +17,7 @@
 //! let node = ums::Node::builder().build()?;
 //! let listener = TcpListener::bind("127.0.0.1:0")?;
 //! let address = listener.local_addr()?;
-//! let acceptor = node.spawn(move || {
+//! node.spawn(move || {
 //!     for stream in listener.incoming().flatten() {
 //!         // An echo server.
 //!         ums::spawn(move || std::io::copy(&mut &stream, &mut &stream));
@@ -31,9 +31,7 @@
 //! client.read_to_string(&mut text)?;
 //! assert_eq!(text, "hello");
 //!
-//! acceptor.cancel(); // ends `incoming`
-//! acceptor.join().ok();
-//! node.shutdown(Duration::from_secs(5)); // lets the open connections end
+//! node.drain(Duration::from_secs(5)); // ends `incoming`, and lets the open connections end
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -124,10 +124,9 @@ impl TcpListener {
 
     /// Iterates over the connections as they arrive. It ends when the time of
     /// [`with_timeout`](crate::with_timeout) is over, and when the work request is cancelled, for
-    /// example by [`JoinHandle::cancel`](crate::JoinHandle::cancel);
-    /// [`Node::shutdown`](crate::Node::shutdown) cancels only when its grace time is over, so
-    /// cancel the acceptor first. While the process is out of descriptors, the next connection
-    /// waits in the listener's queue, and a message on stderr says so.
+    /// example by [`Node::drain`](crate::Node::drain) or
+    /// [`JoinHandle::cancel`](crate::JoinHandle::cancel). While the process is out of descriptors,
+    /// the next connection waits in the listener's queue, and a message on stderr says so.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::acceptors::Acceptors;
 use super::builder::Builder;
 use super::handle::Node;
 use super::inner::{HiddenOptions, NodeInner};
@@ -59,6 +60,7 @@ impl Builder {
             recording: Lock::default(),
             about: Lock::default(),
             slow: SlowReadersOf::default(),
+            acceptors: Acceptors::default(),
         });
         inner.register();
         for scheduler in &inner.visible {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::acceptors;
 use super::handle::{Node, ShutdownReport};
 use crate::os::clock;
 use crate::os::threads::{self, ThreadHandle, wait_until};
@@ -13,14 +14,17 @@ use crate::scheduler::{Scheduler, away, here};
 use crate::task;
 
 impl Node {
-    /// Shuts the node down; see [`Node::shutdown`].
-    pub(super) fn end(&self, grace: Duration) -> ShutdownReport {
+    /// Shuts the node down; see [`Node::shutdown`] and, if it `drains`, [`Node::drain`].
+    pub(super) fn end(&self, grace: Duration, drains: bool) -> ShutdownReport {
         let is_worker = here().is_some() || away().is_some();
         assert!(!is_worker, "a node is shut down from a plain thread, not from its worker");
         let node = &self.inner;
         let mut report = ShutdownReport::default();
         if node.closing.swap(true, Ordering::AcqRel) {
             return report;
+        }
+        if drains {
+            node.acceptors.stop();
         }
         let all = node.all();
         let busy = || all.iter().map(|s| s.load()).sum::<usize>();
@@ -34,6 +38,9 @@ impl Node {
         // waits or runs, was stolen meanwhile, or was queued by a request that has ended meanwhile.
         // Both events are counted before the request leaves a load, so `moved` has changed.
         let quiet = || {
+            if drains {
+                acceptors::cancel_waiting(&all);
+            }
             let before = moved();
             busy() == 0 && moved() == before
         };

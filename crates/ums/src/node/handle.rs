@@ -265,16 +265,28 @@ impl Node {
     /// completion of their I/O and the input of served connections, until all requests are done or
     /// the time is over.
     ///
-    /// # Tasks that accept connections
     /// A task that accepts connections is a request too. It accepts throughout the grace time,
-    /// which is then always used up. So cancel and join such tasks before the shutdown. Stop a
-    /// [`Server`](crate::serve::Server) before it, too, by
-    /// [`stop_and_wait`](crate::serve::Server::stop_and_wait).
+    /// which is then always used up. So servers use [`drain`](Node::drain).
     ///
     /// # Signals
     /// [`Signals`](crate::process::Signals) receives SIGINT and SIGTERM, for an orderly end. The
     /// library itself handles SIGTRAP, SIGURG and, for [`Node::print_stacks_on_sigusr2`], SIGUSR2;
     /// do not block these.
+    ///
+    /// # Panics
+    /// Panics on a worker of a node, because the worker would wait for its own end.
+    pub fn shutdown(self, grace: Duration) -> ShutdownReport {
+        self.end(grace, false)
+    }
+
+    /// Shuts down a node that serves clients: ends accepting first, then gives open connections the
+    /// grace time, as [`shutdown`](Node::shutdown) does.
+    ///
+    /// Each [`Server`](crate::serve::Server) of the node [stops](crate::serve::Server::stop). Each
+    /// request that waits in `accept`, or begins such a wait later, is cancelled: its `accept`
+    /// fails, [`incoming`](crate::net::TcpListener::incoming) ends, and when the request has
+    /// dropped its listener, the system refuses new clients. These requests do not count as
+    /// [cancelled](ShutdownReport::cancelled), unless they are still there after the grace time.
     ///
     /// ```standalone_crate
     /// use std::time::Duration;
@@ -282,7 +294,7 @@ impl Node {
     /// let signals = ums::process::Signals::termination()?;
     /// let node = ums::Node::builder().build()?;
     /// let listener = ums::net::TcpListener::bind("127.0.0.1:0")?;
-    /// let acceptor = node.spawn(move || {
+    /// node.spawn(move || {
     ///     for stream in listener.incoming().flatten() {
     ///         ums::spawn(move || std::io::copy(&mut &stream, &mut &stream));
     ///     }
@@ -290,9 +302,7 @@ impl Node {
     ///
     /// # signal_hook::low_level::raise(15)?;
     /// let signal = signals.wait()?;
-    /// acceptor.cancel(); // its end drops the listener, so new clients are refused
-    /// acceptor.join().ok();
-    /// let report = node.shutdown(Duration::from_secs(5)); // connections get 5 s to end
+    /// let report = node.drain(Duration::from_secs(5)); // connections get 5 s to end
     /// println!("{} tasks were cancelled", report.cancelled);
     /// # assert_eq!((signal, report.left), (15, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -300,8 +310,8 @@ impl Node {
     ///
     /// # Panics
     /// Panics on a worker of a node, because the worker would wait for its own end.
-    pub fn shutdown(self, grace: Duration) -> ShutdownReport {
-        self.end(grace)
+    pub fn drain(self, grace: Duration) -> ShutdownReport {
+        self.end(grace, true)
     }
 }
 
@@ -312,12 +322,12 @@ impl Drop for Node {
         }
         let (node, grace) = (self.clone(), Duration::from_secs(10));
         if here().is_none() && away().is_none() {
-            node.end(grace);
+            node.end(grace, false);
             return;
         }
         // A worker cannot wait for its own end, so another thread shuts the node down.
         let end = move || {
-            node.end(grace);
+            node.end(grace, false);
         };
         if let Err(error) = threads::spawn(std::thread::Builder::new(), "ums-ender".into(), end) {
             let text =

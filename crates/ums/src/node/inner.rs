@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::acceptors::Acceptors;
 use super::builder::Builder;
 use super::kinds;
 use crate::monitor::Watching;
@@ -52,6 +53,8 @@ pub(crate) struct NodeInner {
     pub about: Lock<String>,
     /// The peers that workers wait for in writes.
     pub slow: SlowReadersOf,
+    /// The servers that accept connections.
+    pub acceptors: Acceptors,
 }
 
 /// The nodes of this process that have not been dropped, by number. A scheduler refers to its node

@@ -12,6 +12,7 @@
 pub(crate) mod placement;
 pub(crate) mod stats_socket;
 pub(crate) mod slow;
+pub(crate) mod acceptors;
 mod builder;
 mod kinds;
 mod room;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{Core, Scheduler, here};
 use crate::os::clock;
 use crate::record::event_ring::RingEvent;
+use crate::record::reason::WaitReason;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::lists::worker_list::State;
@@ -110,10 +111,23 @@ impl Core {
             match letter {
                 Letter::CancelIo(token) => self.cancel_io(token),
                 Letter::CancelRequest { worker, request } => self.cancel_request(worker, request),
+                Letter::CancelAccepts => self.cancel_accepts(scheduler),
                 // What the routine refers to was taken out of it before the letter was sent.
                 Letter::DoNotCall(timer) => drop(self.do_not_call(TimerId::from_bits(timer))),
                 Letter::LookAgain => {}
             }
+        }
+    }
+
+    /// Cancels the requests whose workers wait for a connection. A request that works for a
+    /// connection is left alone: its worker does not wait for one, and that cannot change
+    /// meanwhile, because the caller holds the baton.
+    #[cold]
+    fn cancel_accepts(&mut self, scheduler: &Scheduler) {
+        for waiter in scheduler.left_over().into_iter().filter(|waiter| Scheduler::accepts(waiter))
+        {
+            let worker = waiter.worker.load(Ordering::Relaxed);
+            self.cancel_request(worker, waiter.record.view.request.load(Ordering::Relaxed));
         }
     }
 
@@ -131,5 +145,15 @@ impl Core {
         if let Some((_, token)) = io {
             self.cancel_io(token);
         }
+    }
+}
+
+impl Scheduler {
+    /// Returns whether a worker waits for a connection, for a request.
+    pub(crate) fn accepts(waiter: &'static Waiter) -> bool {
+        let reason = waiter.reason.load(Ordering::Relaxed) as usize;
+        waiter.is(State::Waiting)
+            && reason == WaitReason::NETWORK_ACCEPT.index()
+            && waiter.record.view.request.load(Ordering::Relaxed) != 0
     }
 }

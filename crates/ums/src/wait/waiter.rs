@@ -195,6 +195,8 @@ pub(crate) enum Letter {
         /// The request's number.
         request: u64,
     },
+    /// Cancel the requests whose workers wait for a connection.
+    CancelAccepts,
     /// Take the timer with this number off the list, and drop the routine that it would call.
     DoNotCall(u64),
     /// Look at the state that the scheduler shares with other threads, because a part of it has

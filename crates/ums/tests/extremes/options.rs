@@ -241,22 +241,8 @@ pub const TABLE: &[Entry] = &[
             assert!(node.set_online(0, true) && !node.set_online(0, false));
         });
     }),
-    ("Node::shutdown", Thread, |kind| {
-        for grace in SPANS {
-            called();
-            let node = common::build(kind, |b| b.schedulers(1));
-            let (tell, told) = mpsc::channel();
-            let task = node.spawn(move || {
-                tell.send(()).unwrap();
-                ums::sleep(ms(1))
-            });
-            told.recv().unwrap();
-            let report = node.shutdown(grace);
-            assert_eq!(report.left, 0);
-            let slept = task.unwrap().join();
-            assert!(matches!(slept, Ok(Ok(()))) || grace < ms(1), "{grace:?}: {slept:?}");
-        }
-    }),
+    ("Node::shutdown", Thread, |kind| ends_after(kind, Node::shutdown)),
+    ("Node::drain", Thread, |kind| ends_after(kind, Node::drain)),
     ("Node::stack_of", Thread, |kind| {
         with_node(kind, |node| {
             for (scheduler, worker) in [(0, u32::MAX), (1, 0), (usize::MAX, 0)] {
@@ -394,6 +380,24 @@ fn serves(kind: WorkerKind, options: ServeOptions) {
     assert_eq!([answer(&mut client), answer(&mut client)], [Some(b'x'); 2]);
     drop((client, server));
     ends(node);
+}
+
+/// Tries grace times of a node with a task that ends soon.
+fn ends_after(kind: WorkerKind, end: fn(Node, Duration) -> ShutdownReport) {
+    for grace in SPANS {
+        called();
+        let node = common::build(kind, |b| b.schedulers(1));
+        let (tell, told) = mpsc::channel();
+        let task = node.spawn(move || {
+            tell.send(()).unwrap();
+            ums::sleep(ms(1))
+        });
+        told.recv().unwrap();
+        let report = end(node, grace);
+        assert_eq!(report.left, 0);
+        let slept = task.unwrap().join();
+        assert!(matches!(slept, Ok(Ok(()))) || grace < ms(1), "{grace:?}: {slept:?}");
+    }
 }
 
 /// Checks that one client is served, however many there may be.

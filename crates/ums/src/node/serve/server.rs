@@ -12,6 +12,7 @@ use super::session::{Session, Why};
 use super::shared::{ServerCounters, ServerShared, tally};
 use crate::io::{submit, submit_poll};
 use crate::net::{is_shortage, report_shortage};
+use crate::node::acceptors::Acceptor;
 use crate::node::slow::{SlowReaders, slow_readers_max};
 use crate::node::user::User;
 use crate::node::{HiddenScheduler, Node};
@@ -94,6 +95,8 @@ impl Node {
         });
         // If a call below fails, this is dropped, which stops the schedulers that listen already.
         let server = Server { inner: inner.clone() };
+        let acceptor: Weak<dyn Acceptor> = Arc::downgrade(&inner) as _;
+        self.inner.acceptors.add(acceptor);
         let other = io::Error::other;
         match inner.bound.clone() {
             Some(hidden) => {
@@ -239,6 +242,17 @@ impl Inner {
     }
 }
 
+impl Acceptor for Inner {
+    fn stop(&self) {
+        self.clients.shared.begin_to_stop();
+        self.disarm();
+        for client in self.clients.all() {
+            client.disarm();
+            client.resume(Why::Stopping);
+        }
+    }
+}
+
 /// Returns where peers that do not read are counted, and how many they may be; `None` if they are
 /// not counted.
 fn slow_readers(node: &Node, options: &ServeOptions) -> Option<(Arc<SlowReaders>, usize)> {
@@ -274,12 +288,7 @@ impl Server {
     /// continue to their end, and their sessions are then called in the same way.
     /// [`Node::shutdown`] limits how long that takes.
     pub fn stop(&self) {
-        self.inner.clients.shared.begin_to_stop();
-        self.inner.disarm();
-        for client in self.inner.clients.all() {
-            client.disarm();
-            client.resume(Why::Stopping);
-        }
+        self.inner.stop();
     }
 
     /// Stops the server, and waits until every connection has closed or the grace time is over.

@@ -1,0 +1,147 @@
+//! A node that drains accepts no more connections, and lets those that it has end.
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use ums::Node;
+use ums::net::{TcpListener, TcpStream, UnixListener};
+use ums::node::ShutdownReport;
+use ums::serve::{Connection, Next, ServeOptions, Session, Why};
+
+/// Longer than a test may take, so a test that ends has not used it up.
+const GRACE: Duration = Duration::from_secs(600);
+
+/// Answers each byte of a connection, until it ends.
+fn echo(stream: &TcpStream) {
+    let (mut reader, mut writer) = (stream, stream);
+    let mut byte = [0];
+    while reader.read(&mut byte).is_ok_and(|n| n > 0) && writer.write_all(&byte).is_ok() {}
+}
+
+/// Checks that the other end answers.
+fn is_served(mut client: &StdStream) {
+    client.write_all(b"x").unwrap();
+    let mut byte = [0];
+    client.read_exact(&mut byte).unwrap();
+    assert_eq!(byte, *b"x");
+}
+
+/// Starts an acceptor on each scheduler, and connects one client.
+fn serve(
+    node: &Node,
+    schedulers: usize,
+    accept: impl Fn(&TcpListener) + Clone + Send + 'static,
+) -> (SocketAddr, StdStream) {
+    let listener = StdListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for scheduler in 0..schedulers {
+        let (accept, listener) = (accept.clone(), listener.try_clone().unwrap());
+        drop(start(node, scheduler, move || accept(&TcpListener::from(listener))));
+    }
+    let client = StdStream::connect(address).unwrap();
+    is_served(&client);
+    (address, client)
+}
+
+/// Drains the node, while this thread sees that new clients are refused and that the old one is
+/// served.
+fn drains(node: Node, address: SocketAddr, client: StdStream) {
+    let drained = thread::spawn(move || node.drain(GRACE));
+    eventually("new clients are refused", || StdStream::connect(address).is_err());
+    is_served(&client);
+    assert!(!drained.is_finished(), "a connection is open");
+    drop(client);
+    assert_eq!(drained.join().unwrap(), ShutdownReport::default());
+}
+
+#[test]
+fn requests_that_wait_for_connections_end_and_open_connections_are_served() {
+    each_end(
+        |b| b,
+        |node, _, n| {
+            let (address, client) = serve(&node, n, |listener| {
+                for stream in listener.incoming().flatten() {
+                    drop(ums::spawn(move || echo(&stream)));
+                }
+            });
+            drains(node, address, client);
+        },
+    );
+}
+
+#[test]
+fn a_request_that_works_for_its_connection_is_cancelled_when_it_waits_for_the_next() {
+    each_end(
+        |b| b,
+        |node, _, _| {
+            let (_, client) = serve(&node, 1, |listener| {
+                listener.incoming().flatten().for_each(|stream| echo(&stream));
+            });
+            let drained = thread::spawn(move || node.drain(GRACE));
+            // It accepts nobody, but it is there.
+            thread::sleep(ms(20));
+            is_served(&client);
+            assert!(!drained.is_finished());
+            drop(client);
+            assert_eq!(drained.join().unwrap(), ShutdownReport::default());
+        },
+    );
+}
+
+#[test]
+fn a_wait_with_a_time_limit_and_one_at_a_path_end_too() {
+    each_end(
+        |b| b,
+        |node, _, n| {
+            let folder = tempfile::tempdir().unwrap();
+            let local = UnixListener::bind(folder.path().join("socket")).unwrap();
+            let timed = TcpListener::bind("127.0.0.1:0").unwrap();
+            drop(start(&node, 0, move || drop(local.accept())));
+            let timed = start(&node, n - 1, move || timed.accept_timeout(GRACE).unwrap_err());
+            assert_eq!(node.drain(GRACE), ShutdownReport::default());
+            assert!(timed.join().unwrap().to_string().contains("cancelled"));
+        },
+    );
+}
+
+/// A session that waits until the server stops.
+struct Idle;
+
+impl Session for Idle {
+    fn request(&mut self, connection: &mut Connection<'_>, why: Why) -> Next {
+        let mut buffer = [0];
+        match why {
+            Why::Stopping => Next::Close,
+            _ => match connection.try_read(&mut buffer) {
+                Ok(1) if connection.write_all(&buffer).is_ok() => Next::Wait,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Next::Wait,
+                _ => Next::Close,
+            },
+        }
+    }
+}
+
+#[test]
+fn servers_stop() {
+    each_end(
+        |b| b,
+        |node, _, _| {
+            let listener = StdListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let server =
+                node.serve(listener, ServeOptions::default(), |_, _| Box::new(Idle)).unwrap();
+            let mut client = StdStream::connect(address).unwrap();
+            is_served(&client);
+            assert_eq!(node.drain(GRACE), ShutdownReport::default());
+            assert_eq!(client.read(&mut [0]).unwrap(), 0, "its session has ended");
+            drop(server);
+        },
+    );
+}
