@@ -33,7 +33,7 @@
 //! let node = ums::Node::builder().build()?;
 //! let listener = TcpListener::bind("127.0.0.1:0")?;
 //! let address = listener.local_addr()?;
-//! let acceptor = node.spawn(move || {
+//! node.spawn(move || {
 //!     for stream in listener.incoming().flatten() {
 //!         ums::spawn(move || {
 //!             let stream = ums_compat::Stream::new(stream);
@@ -49,9 +49,7 @@
 //! # let mut answer = String::new();
 //! # client.read_to_string(&mut answer)?;
 //! # assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello"), "{answer}");
-//! acceptor.cancel(); // ends the loop
-//! acceptor.join().ok();
-//! node.shutdown(std::time::Duration::from_secs(5));
+//! node.drain(std::time::Duration::from_secs(5)); // ends the loop, and lets connections end
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
