@@ -77,7 +77,8 @@ fn print(paths: &[PathBuf]) -> io::Result<usize> {
             while let Some(result) = early.remove(&next) {
                 let path = paths[next].display();
                 match result {
-                    // If nobody reads the lines, as after `| head`, the rest is not wanted.
+                    // A write fails when the reader of the pipe has ended, as `head` does. Then the
+                    // error ends the group.
                     Ok(hash) => match writeln!(out, "{hash}  {path}") {
                         Ok(()) => {}
                         Err(error) => return Ok(Err(error)),

@@ -52,8 +52,7 @@ pub struct Signals {
 
 impl Signals {
     /// Receives the signals that ask a process to end: `SIGINT`, which Ctrl-C sends, and `SIGTERM`.
-    /// Only the first of them is received: a further one ends the process at once, so that a user
-    /// who does not want to wait for an orderly end need not.
+    /// Only the first of them is received. A further one ends the process at once.
     ///
     /// # Errors
     /// The system's error.
