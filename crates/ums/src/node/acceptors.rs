@@ -11,6 +11,9 @@ use crate::wait::Letter;
 pub(crate) trait Acceptor: Send + Sync {
     /// Stops accepting, and lets what has been accepted end. It does not wait.
     fn stop(&self);
+
+    /// Returns whether every connection has closed.
+    fn has_ended(&self) -> bool;
 }
 
 /// The servers of a node.
@@ -27,9 +30,20 @@ impl Acceptors {
     }
 
     pub fn stop(&self) {
-        // A server may be dropped here for the last time, which must not happen under the lock.
-        let all: Vec<_> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|acceptor| acceptor.stop());
+        self.alive().iter().for_each(|acceptor| acceptor.stop());
+    }
+
+    /// Returns whether every connection of every server has closed. A session that is told of the
+    /// stop gets a request from a completion routine, so it may still get one while no request
+    /// waits or runs.
+    pub fn have_ended(&self) -> bool {
+        self.alive().iter().all(|acceptor| acceptor.has_ended())
+    }
+
+    /// A server may be dropped for the last time by the caller, which must not happen under the
+    /// lock.
+    fn alive(&self) -> Vec<Arc<dyn Acceptor>> {
+        self.all.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 

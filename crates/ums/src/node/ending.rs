@@ -42,7 +42,8 @@ impl Node {
                 acceptors::cancel_waiting(&all);
             }
             let before = moved();
-            busy() == 0 && moved() == before
+            let have_ended = !drains || node.acceptors.have_ended();
+            have_ended && busy() == 0 && moved() == before
         };
         let deadline = clock::after(grace);
         // Accepted requests are finished. So the node closes its queues in three steps. First it

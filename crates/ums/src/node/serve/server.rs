@@ -251,6 +251,10 @@ impl Acceptor for Inner {
             client.resume(Why::Stopping);
         }
     }
+
+    fn has_ended(&self) -> bool {
+        self.clients.shared.places.open() == 0
+    }
 }
 
 /// Returns where peers that do not read are counted, and how many they may be; `None` if they are
@@ -295,7 +299,7 @@ impl Server {
     /// Returns whether all have closed.
     pub fn stop_and_wait(&self, grace: Duration) -> bool {
         self.stop();
-        crate::os::threads::wait_until(grace, || self.inner.clients.shared.places.open() == 0)
+        crate::os::threads::wait_until(grace, || self.inner.has_ended())
     }
 }
 
