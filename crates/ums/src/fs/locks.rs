@@ -18,7 +18,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 impl File {
     /// Locks the file for this open file alone; waits until it is free. The lock ends with
     /// [`unlock`](File::unlock), or when the file and all its clones are closed. It is advisory: a
-    /// program that does not lock the file is not kept out. The wait has the reason of the file's reads.
+    /// program that does not lock the file is not kept out. The wait has the reason of the file's
+    /// reads.
     ///
     /// # Errors
     /// The system's error; an error whose source is a [`WaitError`](crate::WaitError) if the work
