@@ -377,7 +377,7 @@ pub(crate) struct KeptName {
 
 impl KeptName {
     fn of(name: Name<'_>) -> KeptName {
-        let len = name.text.floor_char_boundary(NAME_MAX);
+        let len = sys::whole_characters(name.text, NAME_MAX);
         let mut text = [0; NAME_MAX];
         text[..len].copy_from_slice(&name.text.as_bytes()[..len]);
         let (number, is_numbered) = (name.number.unwrap_or(0), u8::from(name.number.is_some()));

@@ -311,10 +311,15 @@ pub(crate) unsafe fn detach(thread: libc::pthread_t) {
     let _ = unsafe { libc::pthread_detach(thread) };
 }
 
+/// Returns the length of the text's start that has whole characters, and at most this many bytes.
+pub(crate) fn whole_characters(text: &str, most: usize) -> usize {
+    (0..=most.min(text.len())).rev().find(|&len| text.is_char_boundary(len)).unwrap_or(0)
+}
+
 /// Sets the name that the system shows for the calling thread, cut to 15 bytes.
 pub(crate) fn name_this_thread(name: &str) {
     let mut bytes = [0u8; 16];
-    let len = name.floor_char_boundary(bytes.len() - 1);
+    let len = whole_characters(name, bytes.len() - 1);
     bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
     // SAFETY: Plain Call: the kernel copies the name, which ends with a zero.
     unsafe { libc::prctl(libc::PR_SET_NAME, bytes.as_ptr()) };

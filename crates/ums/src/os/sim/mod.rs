@@ -168,7 +168,7 @@ fn note_panics() {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if let Some((world, me)) = place() {
-                let text = info.payload_as_str().unwrap_or("a panic without a text");
+                let text = os::panics::text_of(info.payload()).unwrap_or("a panic without a text");
                 let at = info.location().map(|at| format!(", at {at}")).unwrap_or_default();
                 let text = format!("thread {me} panicked: {text}{at}");
                 world.panicked.lock().get_or_insert(text);
