@@ -1,7 +1,8 @@
 //! Tools for the repository: checks, `cargo run -p xtask -- tidy`; the installation of the C
 //! interface, `install-c --prefix DIR`; tests under sanitizers, `sanitize address|thread|valgrind`;
 //! mistakes that tests must notice, `mutants`; tests that depend on time on a busy computer,
-//! `starve`; and long runs with real clients, `chaos` and `soak`.
+//! `starve`; long runs with real clients, `chaos` and `soak`; and what must hold before a release,
+//! `release-check`.
 //!
 //! A check reads the sources and returns findings. A finding is a place and a message that says
 //! what to do instead. No check changes a file, and none depends on the crates that it checks.
@@ -25,6 +26,7 @@ mod install;
 mod links;
 mod mutants;
 mod names;
+mod release;
 mod rooms;
 mod sanitize;
 mod sizes;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         }
         ["mutants", word @ ..] => done(mutants::run(root(), word.first().unwrap_or(&""))),
         ["starve", rest @ ..] => done(starve::run(root(), rest)),
+        ["release-check", rest @ ..] => done(release::run(root(), rest)),
         ["sanitize", tool] => done(sanitize::run(root(), tool)),
         ["chaos", rest @ ..] => done(clients::run(root(), "chaos.py", rest)),
         ["soak", rest @ ..] => done(clients::run(root(), "soak.py", rest)),
@@ -66,6 +69,8 @@ usage: cargo run -p xtask -- COMMAND
   install-c --prefix DIR   builds the C interface and installs it; with --built, without building
   mutants [WORD]           puts in mistakes and expects that tests fail
   starve [TIMES] [WORD]    repeats tests that depend on time, beside computing threads
+  release-check [--since REV] [CHECK..]
+                           compilers, features, dependencies, interface, platforms
   sanitize TOOL            tests under address, thread or valgrind
   chaos [--help]           faults for real, with invariants and a report
   soak [--help]            hours under mixed load: memory, descriptors, delays";

@@ -1,0 +1,264 @@
+//! Checks before a release: `cargo run -p xtask -- release-check [--since REV] [CHECK..]`.
+//!
+//! ```text
+//!   msrv       the packages compile with the oldest compiler that Cargo.toml permits
+//!   features   the library compiles with each set of its features
+//!   minimal    the packages compile with the oldest dependencies that they permit
+//!   deny       licences, sources and known weaknesses of dependencies
+//!   semver     what changed for users since a revision: the newest tag v*, or REV
+//!   abort      a program with `panic = "abort"` runs
+//!   musl       tests of fiber and thread workers with another C library
+//!   aarch64    tests of fibers, contexts and workers on another processor, under an emulator
+//!   miri       tests of data structures in an interpreter that finds undefined behaviour
+//! ```
+//!
+//! These take too long for the gate, or need tools that few computers have. A check whose tool is
+//! missing is skipped, and the report says how to install the tool. Everything runs in a clone of
+//! what is committed, in `target/release-check`, so nothing here changes the caller's files.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The packages whose interface users compile against.
+const LIBRARIES: &str =
+    "-p ums -p ums-fiber -p ums-context -p ums-macros -p ums-compat -p ums-capi";
+
+/// One check. The commands are for a shell, and stand for these words: `LIBRARIES`, `OLDEST` (the
+/// oldest compiler) and `SINCE` (the revision that users have).
+struct Check {
+    name: &'static str,
+    /// Commands that succeed if a tool is there, each with how to get the tool.
+    needs: &'static [(&'static str, &'static str)],
+    env: &'static [(&'static str, &'static str)],
+    /// Run one after the other, until one fails.
+    commands: &'static [&'static str],
+}
+
+const CHECKS: &[Check] = &[
+    Check {
+        name: "msrv",
+        needs: &[("cargo +OLDEST --version", "rustup toolchain install OLDEST --profile minimal")],
+        env: &[],
+        commands: &["cargo +OLDEST check --locked --lib --bins LIBRARIES -p umsql -p ums-cli"],
+    },
+    Check {
+        name: "features",
+        needs: &[("cargo hack --version", "cargo install cargo-hack")],
+        env: &[],
+        commands: &[
+            "cargo hack check --feature-powerset --no-dev-deps --lib -p ums",
+            "cargo hack check --feature-powerset --no-dev-deps --lib -p ums-compat -p ums-capi",
+        ],
+    },
+    Check {
+        name: "minimal",
+        needs: &[],
+        // The option of `update` is not stable.
+        env: &[("RUSTC_BOOTSTRAP", "1")],
+        commands: &[
+            "cargo update -q -Z direct-minimal-versions",
+            "cargo check --lib LIBRARIES",
+            "git checkout -q Cargo.lock",
+        ],
+    },
+    Check {
+        name: "deny",
+        needs: &[("cargo deny --version", "cargo install cargo-deny")],
+        env: &[],
+        commands: &["cargo deny --workspace check bans licenses sources"],
+    },
+    Check {
+        name: "advisories",
+        needs: &[
+            ("cargo deny --version", "cargo install cargo-deny"),
+            (
+                "curl -sfIL -m 20 https://github.com/rustsec/advisory-db",
+                "a network in which the advisories of RustSec can be fetched",
+            ),
+        ],
+        env: &[],
+        commands: &["cargo deny --workspace check advisories"],
+    },
+    Check {
+        name: "semver",
+        needs: &[
+            ("cargo semver-checks --version", "cargo install cargo-semver-checks"),
+            ("git rev-parse -q --verify SINCE^{commit}", "git tag v0.1.0, or --since REV"),
+        ],
+        env: &[],
+        commands: &["cargo semver-checks --baseline-rev SINCE -p ums -p ums-fiber -p ums-context \
+             -p ums-compat"],
+    },
+    Check {
+        name: "abort",
+        needs: &[],
+        env: &[("CARGO_PROFILE_DEV_PANIC", "abort")],
+        commands: &["cargo run -q --locked -p ums --example first"],
+    },
+    Check {
+        name: "musl",
+        needs: &[(
+            "ls $(rustc --print target-libdir --target x86_64-unknown-linux-musl)",
+            "rustup target add x86_64-unknown-linux-musl",
+        )],
+        env: &[],
+        commands: &[
+            "cargo test -q --locked --target x86_64-unknown-linux-musl -p ums-fiber -p ums \
+             --lib --test yielding --test requests --test sync --test timers --test users \
+             --test net --test fs",
+        ],
+    },
+    Check {
+        name: "aarch64",
+        needs: &[
+            (
+                "ls $(rustc --print target-libdir --target aarch64-unknown-linux-gnu)",
+                "rustup target add aarch64-unknown-linux-gnu",
+            ),
+            (
+                "aarch64-linux-gnu-gcc --version",
+                "apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+            ),
+            ("qemu-aarch64 --version", "apt-get install qemu-user"),
+        ],
+        env: &[
+            ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"),
+            (
+                "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
+                "qemu-aarch64 -L /usr/aarch64-linux-gnu",
+            ),
+        ],
+        commands: &[
+            "cargo test -q --locked --target aarch64-unknown-linux-gnu -p ums-fiber -p ums-context",
+            "cargo test -q --locked --target aarch64-unknown-linux-gnu -p ums --test yielding \
+             --test requests --test sync",
+        ],
+    },
+    Check {
+        name: "miri",
+        needs: &[(
+            "cargo +nightly miri --version",
+            "rustup toolchain install nightly --component miri,rust-src",
+        )],
+        env: &[("MIRIFLAGS", "-Zmiri-disable-isolation")],
+        commands: &["cargo +nightly miri test -q --locked -p ums --lib -- lists:: fairness \
+             event_ring histogram word:: block::"],
+    },
+];
+
+/// How a check ended.
+enum End {
+    Passed,
+    Failed,
+    Skipped(String),
+}
+
+/// Runs the checks that `args` names, or all.
+///
+/// # Errors
+/// A sentence with the checks that failed, or what went wrong.
+pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
+    let (since, names) = match args {
+        ["--since", revision, names @ ..] => (revision.to_string(), names),
+        ["--since"] => return Err("--since needs a revision".into()),
+        names => (newest_tag(root), names),
+    };
+    if let Some(name) = names.iter().find(|name| CHECKS.iter().all(|check| check.name != **name)) {
+        let known: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
+        return Err(format!("there is no check {name}: the checks are {}", known.join(", ")));
+    }
+    let words =
+        [("LIBRARIES", LIBRARIES.into()), ("OLDEST", oldest_compiler(root)?), ("SINCE", since)];
+    let spell =
+        |text: &str| words.iter().fold(text.to_string(), |text, (word, is)| text.replace(word, is));
+    let clone = clone(root)?;
+    let mut report = String::new();
+    let mut failed = Vec::new();
+    for check in CHECKS.iter().filter(|check| names.is_empty() || names.contains(&check.name)) {
+        println!("== {}", check.name);
+        let begin = Instant::now();
+        let end = check.run(&clone, &spell);
+        let seconds = begin.elapsed().as_secs();
+        report += &match end {
+            End::Passed => format!("{:<11} passed in {seconds} s\n", check.name),
+            End::Failed => format!("{:<11} FAILED after {seconds} s\n", check.name),
+            End::Skipped(ref install) => {
+                format!("{:<11} skipped: it needs {install}\n", check.name)
+            }
+        };
+        if let End::Failed = end {
+            failed.push(check.name);
+        }
+    }
+    print!("\n{report}");
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+impl Check {
+    fn run(&self, clone: &Path, spell: &impl Fn(&str) -> String) -> End {
+        for (probe, install) in self.needs {
+            let mut probe = shell(clone, &spell(probe));
+            probe.stdout(Stdio::null()).stderr(Stdio::null());
+            if !probe.status().is_ok_and(|status| status.success()) {
+                return End::Skipped(spell(install));
+            }
+        }
+        for command in self.commands {
+            let command = spell(command);
+            println!("   {command}");
+            let mut run = shell(clone, &command);
+            run.env("CARGO_TARGET_DIR", clone.with_file_name(self.name));
+            if !run.envs(self.env.iter().copied()).status().is_ok_and(|status| status.success()) {
+                return End::Failed;
+            }
+        }
+        End::Passed
+    }
+}
+
+/// A command for a shell. It chooses its own toolchain, not the one that runs this program.
+fn shell(folder: &Path, command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(folder);
+    for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC_WORKSPACE_WRAPPER"] {
+        shell.env_remove(variable);
+    }
+    shell
+}
+
+/// Clones what is committed. Returns the clone's folder.
+fn clone(root: &Path) -> Result<std::path::PathBuf, String> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    let clone = target.join("release-check/clone");
+    if clone.exists() {
+        std::fs::remove_dir_all(&clone).map_err(|error| format!("{}: {error}", clone.display()))?;
+    }
+    let mut git = Command::new("git");
+    git.args(["clone", "-q"]).arg(root).arg(&clone);
+    match git.status() {
+        Ok(status) if status.success() => Ok(clone),
+        Ok(status) => Err(format!("git clone failed: {status}")),
+        Err(error) => Err(format!("git cannot be run: {error}")),
+    }
+}
+
+/// The newest tag of a release; a name that does not exist if there is none.
+fn newest_tag(root: &Path) -> String {
+    let mut git = Command::new("git");
+    git.args(["describe", "--tags", "--abbrev=0", "--match", "v*"]).current_dir(root);
+    let tag = git.stderr(Stdio::null()).output().map(|output| output.stdout).unwrap_or_default();
+    let tag = String::from_utf8_lossy(&tag).trim().to_string();
+    if tag.is_empty() { "refs/tags/v-none".into() } else { tag }
+}
+
+/// What Cargo.toml says as `rust-version`.
+fn oldest_compiler(root: &Path) -> Result<String, String> {
+    let path = root.join("Cargo.toml");
+    let text =
+        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("rust-version = \""));
+    let version = line.and_then(|rest| rest.strip_suffix('"'));
+    version.map(str::to_string).ok_or_else(|| "Cargo.toml has no rust-version".to_string())
+}
