@@ -189,7 +189,8 @@ impl Fields {
                 return set(&mut self.year, year_of(digits)?);
             }
             [digits] if digits.len() <= 2 => return set(&mut self.day, int(digits)?),
-            [first, month, last] if let Some(month) = named(&MONTHS, month) => {
+            [first, name, last] if named(&MONTHS, name).is_some() => {
+                let month = named(&MONTHS, name).ok_or(TimeFault::Syntax)?;
                 if first.len() > 2 {
                     (year_of(first)?, month, int(last)?)
                 } else {

@@ -471,14 +471,14 @@ fn decode_binary(bytes: &[u8], oid: u32) -> Result<Value> {
         TEXT | VARCHAR | BPCHAR | NAME | CHAR | JSON | UNKNOWN => {
             return decode_text(utf8(bytes)?, TEXT);
         }
-        other if let Some(element) = arrays::element_of(other) => {
+        other => {
+            let Some(element) = arrays::element_of(other) else {
+                let message = format!("no binary input function available for type {other}");
+                return Err(SqlError::new("42883", message));
+            };
             let text =
                 |value: &[u8]| Some(to_text(ValueRef::from(&decode_binary(value, element).ok()?)));
             arrays::decode(bytes, text).map(Value::Text)
-        }
-        other => {
-            let message = format!("no binary input function available for type {other}");
-            return Err(SqlError::new("42883", message));
         }
     };
     value.ok_or_else(wrong)
