@@ -348,6 +348,12 @@ fn a_server_that_stops_says_so_to_clients_whose_statements_it_ends() {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(b"\0\0\0\x11\0\x03\0\0user\0me\0\0").unwrap();
+        // The message ReadyForQuery ends the login.
+        let mut last = [0; 6];
+        while last != *b"Z\0\0\0\x05I" {
+            last.rotate_left(1);
+            stream.read_exact(&mut last[5..]).unwrap();
+        }
         let query = [b"Q", &(sql.len() as u32 + 5).to_be_bytes()[..], sql.as_bytes(), b"\0"];
         stream.write_all(&query.concat()).unwrap();
         stream
@@ -367,7 +373,7 @@ fn a_server_that_stops_says_so_to_clients_whose_statements_it_ends() {
     while one(&mut observer, at_work).parse::<usize>().unwrap() <= statements.len() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    server.stop_after(Duration::from_millis(100), Duration::from_secs(3));
+    server.stop_after(Duration::from_millis(100), Duration::from_secs(60));
     for (mut stream, sql) in streams.into_iter().zip(statements) {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();

@@ -443,7 +443,8 @@ mod tests {
                 assert_eq!(large.err(), Some(WaitError::TimedOut));
                 failed.store(true, Ordering::Relaxed);
             });
-            until(|| s.waiting() == 1);
+            // On a busy computer it may have failed already.
+            until(|| s.waiting() == 1 || failed.load(Ordering::Relaxed));
             // This waits behind the large acquisition, although two permits are free.
             s.acquire_many(2).unwrap().forget();
             assert!(failed.load(Ordering::Relaxed) || s.waiting() == 0);

@@ -249,22 +249,22 @@ fn the_ticks_of_an_interval_and_the_value_of_a_oneshot_are_arms() {
         let (ticks, value, gone) = on(node, 0, || {
             let (tx, rx) = ums::sync::channel::oneshot();
             let mut interval = ums::task::Interval::new(2 * SHORT);
-            let mut ticks = 0;
-            let sender = ums::spawn(move || {
-                ums::sleep(20 * SHORT).unwrap();
-                tx.send("value").unwrap();
-            });
+            let (mut tx, mut ticks) = (Some(tx), 0);
             let value = loop {
                 let select = Select::new().on(&mut interval, Err).on(&rx, Ok);
                 match select.wait().unwrap() {
                     Ok(value) => break value,
                     Err(passed) => ticks += passed,
                 }
+                if ticks >= 3
+                    && let Some(tx) = tx.take()
+                {
+                    drop(ums::spawn(move || tx.send("value").unwrap()));
+                }
             };
-            sender.join().unwrap();
             (ticks, value, Select::new().on(&rx, |gone| gone).wait())
         });
-        assert!(ticks >= 1, "{ticks}");
+        assert!(ticks >= 3, "{ticks}");
         assert_eq!(value, Ok("value"));
         assert!(matches!(gone, Ok(Err(ums::sync::channel::RecvError::Disconnected))));
     });
