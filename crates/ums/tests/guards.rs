@@ -19,7 +19,7 @@ use std::time::Duration;
 use common::*;
 use ums::WaitReason;
 use ums::fs::DirectBuffer;
-use ums::net::{SplitStream, UnixStream};
+use ums::net::{ByteStream, UnixStream};
 use ums::process::{Child, Signals};
 use ums::serve::{Connection, Next, ServeOptions, Session, Why};
 use ums::sync::channel::{BroadcastError, RecvError, bounded, broadcast, watch};

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use common::{both_kinds, ms, on, start};
-use ums::net::{SplitStream, TcpListener, TcpStream, UnixStream};
+use ums::net::{ByteStream, TcpListener, TcpStream, UnixStream};
 
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -285,6 +285,11 @@ pub(crate) fn wait_writable(fd: RawFd, reason: WaitReason, deadline: u64) -> io:
     wait_for(LiveOp::poll(fd, Side::Out), reason, deadline).map(drop)
 }
 
+/// Waits until the descriptor is readable, hung up or in error.
+pub(crate) fn wait_readable(fd: RawFd, reason: WaitReason, deadline: u64) -> io::Result<()> {
+    wait_for(LiveOp::poll(fd, Side::In), reason, deadline).map(drop)
+}
+
 /// Accepts a connection: one from the listener's queue, or else the next that arrives.
 ///
 /// The caller keeps running until the queue is empty or its quantum is over. If a ring accepted for

@@ -8,6 +8,7 @@ use std::net::Shutdown;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::socket::Call;
 use super::tcp::TcpStream;
 use super::unix::UnixStream;
 
@@ -18,15 +19,16 @@ pub struct ReadHalf<S>(Arc<S>);
 /// The half that writes. Dereferences to the stream. When it is dropped, this direction is shut
 /// down: the other end reads the end of the stream.
 #[derive(Debug)]
-pub struct WriteHalf<S: SplitStream>(Option<Arc<S>>);
+pub struct WriteHalf<S: ByteStream>(Option<Arc<S>>);
 
-/// A stream that has halves: [`TcpStream`] and [`UnixStream`].
-pub trait SplitStream: Sized + sealed::Sealed {
+/// A stream of bytes: [`TcpStream`] or [`UnixStream`]. Both have halves, and [`copy`](super::copy)
+/// takes both.
+pub trait ByteStream: Sized + sealed::Sealed {
     /// Divides the stream.
     ///
     /// ```
     /// use std::io::{Read, Write};
-    /// use ums::net::{SplitStream, UnixStream};
+    /// use ums::net::{ByteStream, UnixStream};
     ///
     /// let node = ums::Node::builder().schedulers(1).build()?;
     /// let (one, two) = UnixStream::pair()?;
@@ -49,27 +51,58 @@ pub trait SplitStream: Sized + sealed::Sealed {
 }
 
 mod sealed {
-    pub trait Sealed {
+    use std::io;
+    use std::os::fd::AsFd;
+
+    use crate::net::socket::Call;
+
+    /// What a stream does for its halves, and for copies.
+    pub trait Sealed: AsFd {
+        /// Shuts down the direction of writes.
         fn end_writing(&self);
+        /// Reads, and waits for input if there is none.
+        fn receive(&self, buf: &mut [u8]) -> io::Result<usize>;
+        /// Writes, and waits for room if there is none.
+        fn send(&self, buf: &[u8]) -> io::Result<usize>;
+        /// Makes a call that takes input of this stream. Waits for input while there is none.
+        fn with_input(&self, call: Call<'_>) -> io::Result<usize>;
+        /// Makes a call that writes on this stream. Waits for room while there is none.
+        fn with_room(&self, call: Call<'_>) -> io::Result<usize>;
     }
 }
 
-impl sealed::Sealed for TcpStream {
-    fn end_writing(&self) {
-        let _ = self.shutdown(Shutdown::Write);
-    }
+macro_rules! byte_stream {
+    ($name:ident) => {
+        impl sealed::Sealed for $name {
+            fn end_writing(&self) {
+                let _ = self.shutdown(Shutdown::Write);
+            }
+
+            fn receive(&self, buf: &mut [u8]) -> io::Result<usize> {
+                (&*self).read(buf)
+            }
+
+            fn send(&self, buf: &[u8]) -> io::Result<usize> {
+                (&*self).write(buf)
+            }
+
+            fn with_input(&self, call: Call<'_>) -> io::Result<usize> {
+                self.socket.with_input(call)
+            }
+
+            fn with_room(&self, call: Call<'_>) -> io::Result<usize> {
+                self.socket.with_room(call)
+            }
+        }
+
+        impl ByteStream for $name {}
+    };
 }
 
-impl sealed::Sealed for UnixStream {
-    fn end_writing(&self) {
-        let _ = self.shutdown(Shutdown::Write);
-    }
-}
+byte_stream!(TcpStream);
+byte_stream!(UnixStream);
 
-impl SplitStream for TcpStream {}
-impl SplitStream for UnixStream {}
-
-impl<S: SplitStream> ReadHalf<S> {
+impl<S: ByteStream> ReadHalf<S> {
     /// Puts the halves of one stream together again.
     ///
     /// # Errors
@@ -86,7 +119,7 @@ impl<S: SplitStream> ReadHalf<S> {
     }
 }
 
-impl<S: SplitStream> WriteHalf<S> {
+impl<S: ByteStream> WriteHalf<S> {
     fn stream(&self) -> &S {
         self.0.as_ref().expect("only `reunite` takes the stream, with the half")
     }
@@ -100,7 +133,7 @@ impl<S> Deref for ReadHalf<S> {
     }
 }
 
-impl<S: SplitStream> Deref for WriteHalf<S> {
+impl<S: ByteStream> Deref for WriteHalf<S> {
     type Target = S;
 
     fn deref(&self) -> &S {
@@ -108,7 +141,7 @@ impl<S: SplitStream> Deref for WriteHalf<S> {
     }
 }
 
-impl<S: SplitStream> Drop for WriteHalf<S> {
+impl<S: ByteStream> Drop for WriteHalf<S> {
     fn drop(&mut self) {
         if let Some(stream) = &self.0 {
             stream.end_writing();
@@ -129,7 +162,7 @@ where
     }
 }
 
-impl<S: SplitStream> Write for WriteHalf<S>
+impl<S: ByteStream> Write for WriteHalf<S>
 where
     for<'a> &'a S: Write,
 {

@@ -129,6 +129,9 @@
 //!
 //! Not offered: TLS, ancillary data (passing descriptors), raw sockets.
 
+mod copy;
+mod halves;
+mod options;
 mod resolve;
 mod shape;
 mod socket;
@@ -136,10 +139,9 @@ mod tcp;
 mod udp;
 mod unix;
 mod unix_datagram;
-mod halves;
-mod options;
 
-pub use halves::{ReadHalf, SplitStream, WriteHalf};
+pub use copy::{copy, send_file};
+pub use halves::{ByteStream, ReadHalf, WriteHalf};
 pub use resolve::ToSocketAddrs;
 pub(crate) use socket::{is_shortage, report_shortage};
 pub use tcp::{Incoming, TcpListener, TcpStream};

@@ -16,10 +16,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
 use crate::current::{begin, checkpoint, limit, park, yield_if_due};
-use crate::io::{Readiness, accept, accept_now, decode, send_bytes, wait_for, wait_writable};
+use crate::io::{
+    Readiness, accept, accept_now, decode, send_bytes, wait_for, wait_readable, wait_writable,
+};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::{LiveOp, Side};
 use crate::os::linux::call::{Tried, try_now};
@@ -185,6 +188,22 @@ impl<S: AsRawFd> Socket<S> {
         now(LiveOp::send_msg(self.fd(), &mut Message::from(bufs), 0))
     }
 
+    /// Makes a call that takes input of this socket and does not block. Waits for input while there
+    /// is none.
+    pub fn with_input(&self, call: Call<'_>) -> io::Result<usize> {
+        checkpoint()?;
+        let deadline = self.limits.end(Way::Read);
+        repeat(call, || wait_readable(self.fd(), WaitReason::NETWORK_READ, deadline))
+    }
+
+    /// Makes a call that writes on this socket and does not block. Waits for room while there is
+    /// none.
+    pub fn with_room(&self, call: Call<'_>) -> io::Result<usize> {
+        yield_if_due();
+        let deadline = self.limits.end(Way::Write);
+        repeat(call, || wait_writable(self.fd(), WaitReason::NETWORK_WRITE, deadline))
+    }
+
     fn try_again(&self, op: &mut LiveOp<'_>) -> io::Result<Option<io::Result<usize>>> {
         if !self.filled.load(Ordering::Relaxed) || !sockets::are_tried_first() {
             return Ok(None);
@@ -334,6 +353,20 @@ fn now(mut op: LiveOp<'_>) -> io::Result<usize> {
     match try_now(&mut op) {
         Tried::Finished(result) => decode(sockets::result_of(&op, result)),
         Tried::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+/// A system call that does not block. It returns how many bytes it has moved.
+pub(super) type Call<'a> = &'a mut dyn FnMut() -> rustix::io::Result<usize>;
+
+/// Makes the call until it has moved something, or failed. Waits while it would block.
+fn repeat(call: Call<'_>, wait: impl Fn() -> io::Result<()>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(Errno::AGAIN) => wait()?,
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
     }
 }
 

@@ -243,7 +243,7 @@ impl Iterator for Incoming<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct TcpStream {
-    socket: Socket<std::net::TcpStream>,
+    pub(super) socket: Socket<std::net::TcpStream>,
 }
 
 impl TcpStream {

@@ -136,7 +136,7 @@ impl Iterator for UnixIncoming<'_> {
 
 /// A Unix stream connection. Dropping it closes this descriptor.
 pub struct UnixStream {
-    socket: Socket<net::UnixStream>,
+    pub(super) socket: Socket<net::UnixStream>,
 }
 
 impl UnixStream {
