@@ -1,27 +1,41 @@
-//! Checks that links between files of the repository have targets.
+//! Checks that links between files of the repository have targets, and that the book is complete.
 //!
-//! Only Markdown links `[text](path)` with a relative path are checked. Links in fenced blocks and
-//! links to the network are not.
+//! Only Markdown links `[text](path)` with a relative path are checked, with the heading that they
+//! name. Links in fenced blocks and links to the network are not. The book's contents,
+//! `docs/SUMMARY.md`, must have a link to each page below `docs`.
 
+use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 use crate::source::{File, Finding, Repository};
 
+const CONTENTS: &str = "docs/SUMMARY.md";
+
 /// Returns the findings over all Markdown files.
 pub fn check(repository: &Repository) -> Vec<Finding> {
-    let pages = repository.files.iter().filter(|file| file.path.ends_with(".md"));
-    pages.flat_map(|page| check_page(repository, page)).collect()
+    let pages = || repository.files.iter().filter(|file| file.path.ends_with(".md"));
+    let mut findings: Vec<_> = pages().flat_map(|page| check_page(repository, page)).collect();
+    if let Some(contents) = repository.file(CONTENTS) {
+        let listed: Vec<_> = targets(&contents.text).map(|(_, to)| format!("docs/{to}")).collect();
+        let missing = pages().filter(|page| {
+            page.path.starts_with("docs/") && page.path != CONTENTS && !listed.contains(&page.path)
+        });
+        findings.extend(missing.map(|page| {
+            page.finding(1, format!("{CONTENTS} does not list this page: add a line to it."))
+        }));
+    }
+    findings
 }
 
 fn check_page(repository: &Repository, page: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, target) in targets(&page.text) {
-        let path = target.split('#').next().unwrap_or(target);
-        if path.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+        if target.contains("://") || target.starts_with("mailto:") {
             continue;
         }
+        let (path, heading) = target.split_once('#').unwrap_or((target, ""));
         let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
-        let path = resolve(&folder.join(path));
+        let path = if path.is_empty() { page.path.clone() } else { resolve(&folder.join(path)) };
         let below = format!("{path}/");
         let leads_to = |file: &String| *file == path || file.starts_with(&below);
         let mut files = repository.files.iter().map(|file| &file.path);
@@ -29,21 +43,45 @@ fn check_page(repository: &Repository, page: &File) -> Vec<Finding> {
             let message = format!("the link to `{target}` leads nowhere: correct it or remove it.");
             findings.push(page.finding(line, message));
         }
+        let file = repository.file(&path).filter(|_| path.ends_with(".md") && !heading.is_empty());
+        if file.is_some_and(|file| !anchors(&file.text).any(|anchor| anchor == heading)) {
+            let message = format!("no heading of `{path}` has the anchor `{heading}`: correct it.");
+            findings.push(page.finding(line, message));
+        }
     }
     findings
 }
 
-fn targets(text: &str) -> Vec<(usize, &str)> {
+/// Returns the targets of the links, with the numbers of their lines.
+fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    prose(text).flat_map(|(n, line)| {
+        let ends = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        ends.map(move |target| (n, target))
+    })
+}
+
+/// Returns the names by which links call the headings, as code forges and mdBook make them: small
+/// letters, digits, `_` and `-`, with `-` for a blank. A name that was there before gets a number.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    let mut seen = HashMap::new();
+    prose(text).filter(|(_, line)| line.starts_with('#')).map(move |(_, line)| {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = |c: char| c.is_alphanumeric() || "-_".contains(c) || c.is_whitespace();
+        let anchor = heading.chars().filter(|c| kept(*c)).collect::<String>().replace(' ', "-");
+        let count = seen.entry(anchor.clone()).or_insert(0_usize);
+        *count += 1;
+        if *count == 1 { anchor } else { format!("{anchor}-{}", *count - 1) }
+    })
+}
+
+/// Returns the lines outside fenced blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
-    let mut found = Vec::new();
-    for (n, line) in text.lines().enumerate() {
-        fenced ^= line.trim_start().starts_with("```");
-        if !fenced {
-            let ends = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-            found.extend(ends.map(|target| (n + 1, target)));
-        }
-    }
-    found
+    text.lines().enumerate().map(|(n, line)| (n + 1, line)).filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        fenced ^= is_fence;
+        !fenced && !is_fence
+    })
 }
 
 /// Returns the path without `.` and `..`.
@@ -68,7 +106,7 @@ mod tests {
     #[test]
     fn links_to_files_and_folders_are_fine() {
         let page =
-            "[a](../src/a.rs#top) [b](../src) [c](https://x.y/z) [d](#here)\n```\n[e](gone)\n```\n";
+            "[a](../src/a.rs#top) [b](../src) [c](https://x.y/z)\n```\n[e](gone)\n# Gone\n```\n";
         assert_eq!(check(&Repository::of(&[("docs/p.md", page), ("src/a.rs", "//! A.")])), []);
     }
 
@@ -86,5 +124,23 @@ mod tests {
             check(&Repository::of(&[("docs/p.md", "\n[a](src/a.rs)"), ("src/a.rs", "//! A.")]));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 2);
+    }
+
+    #[test]
+    fn a_link_to_a_heading_needs_that_heading() {
+        let page = "[a](#b-c_d-the-e) [b](q.md#two-1) [c](#gone)\n# B: `c_d`, the *e*\n";
+        let other = "# Two\n```text\n# Three\n```\n## Two\n[d](p.md#three) [e](#three)\n";
+        let found = check(&Repository::of(&[("docs/p.md", page), ("docs/q.md", other)]));
+        let places: Vec<_> = found.iter().map(|f| (f.path.as_str(), f.line)).collect();
+        assert_eq!(places, [("docs/p.md", 1), ("docs/q.md", 6), ("docs/q.md", 6)]);
+    }
+
+    #[test]
+    fn the_contents_of_the_book_list_each_page() {
+        let contents = ("docs/SUMMARY.md", "- [A](a.md)\n");
+        let pages = [contents, ("docs/a.md", ""), ("docs/design/b.md", ""), ("README.md", "")];
+        let found = check(&Repository::of(&pages));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "docs/design/b.md");
     }
 }

@@ -80,7 +80,8 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Reads the files below this folder. `target` and hidden folders except `.ci` are skipped.
+    /// Reads the files below this folder. What is built (`target`, `book`) is skipped, and hidden
+    /// folders are, except `.ci`.
     pub fn read(root: &Path) -> Repository {
         let mut repository = Repository::default();
         visit(root, root, &mut repository);
@@ -113,7 +114,7 @@ fn visit(root: &Path, folder: &Path, repository: &mut Repository) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
             let hidden = name.starts_with('.') && name != ".ci";
-            if !hidden && name != "target" && name != "__pycache__" {
+            if !hidden && !["target", "book", "__pycache__"].contains(&name.as_str()) {
                 visit(root, &path, repository);
             }
         // In a linked work tree `.git` is a file that contains a path.
