@@ -49,7 +49,7 @@
 //!   them like for a socket.
 //! * [`File::close`] reports the error that the system returns from `close(2)`.
 //!
-//! Not offered: file locks, memory maps, watching for changes.
+//! Not offered: memory maps, watching for changes.
 
 mod at;
 mod direct;
