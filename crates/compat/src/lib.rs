@@ -63,6 +63,8 @@
 // Arithmetic of times is checked; clippy.toml says what the lint leaves out.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+#[cfg(doctest)]
+mod book;
 mod rt;
 mod stream;
 #[cfg(feature = "client")]

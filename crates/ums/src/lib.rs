@@ -88,11 +88,6 @@ pub use testing::sim;
 pub use ums_macros::{main, test};
 pub use wait::error::{BuildError, WaitError};
 
-/// The programs of docs/coming-from.md, which run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/coming-from.md")]
-mod coming_from {}
-
 /// The calling worker: its number and kind, and less common ways to wait and to go preemptive.
 pub mod worker {
     pub use crate::current::{

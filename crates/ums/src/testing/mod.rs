@@ -5,6 +5,8 @@
 //! outside, so its result may be slightly out of date.
 
 pub mod attributes;
+#[cfg(doctest)]
+mod book;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(feature = "sim")]
