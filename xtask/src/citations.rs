@@ -1,13 +1,13 @@
 //! Checks that numbered rules which sources cite are defined.
 //!
 //! `rule 7` is one of the numbered "Rules that keep it sound" in ARCHITECTURE.md. `R7` is a row `|
-//! R7 | ..` of a table in docs/windows.md, the races of the block watch. Names of tests may end
-//! with such numbers in small letters; these are not checked.
+//! R7 | ..` of a table in docs/design/races.md, the races of the block watch. Names of tests may
+//! end with such numbers in small letters; these are not checked.
 
 use crate::source::{Finding, Repository, is_word};
 
 const RULES: &str = "ARCHITECTURE.md";
-const RACES: &str = "docs/windows.md";
+const RACES: &str = "docs/design/races.md";
 
 /// Returns the findings over all Rust files.
 pub fn check(repository: &Repository) -> Vec<Finding> {

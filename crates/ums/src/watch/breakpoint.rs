@@ -6,7 +6,7 @@
 //! it reads from the state file where the thread will resume, moves the breakpoint there and
 //! enables it, checks that the thread is still blocked, and only then takes its place away. After
 //! that check the thread cannot return to user code without hitting the breakpoint, so it always
-//! passes its gate (R3 in docs/windows.md).
+//! passes its gate (R3 in docs/design/races.md).
 //!
 //! After a page fault a thread resumes at the instruction that faulted, where the processor skips
 //! breakpoints once. So there are two more events, which send SIGTRAP at the end of a fault. One is

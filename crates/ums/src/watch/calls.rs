@@ -431,7 +431,7 @@ pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
 }
 
 /// `pthread_sigmask`: a watched thread keeps SIGTRAP unblocked, because SIGTRAP is its gate (R8 in
-/// docs/windows.md).
+/// docs/design/races.md).
 #[doc(hidden)]
 pub unsafe fn mask_but_sigtrap(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     type Set = *const sigset_t;

@@ -12,7 +12,7 @@
 //!   lost its place waits at its gate until it owns a place again.
 //! * A thread with its own context (crate `context`) is *hosted* while it runs on a kernel thread
 //!   that is not its own: its *host*.
-//! * R1 to R15 are races; `docs/windows.md` lists them.
+//! * R1 to R15 are races; `docs/design/races.md` lists them.
 //!
 //! There are three *mechanisms*. Each has a way to detect a block, and a kind of gate:
 //!

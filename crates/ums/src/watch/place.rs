@@ -197,7 +197,7 @@ impl Place {
             self.revokes.fetch_add(1, Ordering::Relaxed);
             return Look::Taken;
         };
-        // The word must be read before everything else (R1 in docs/windows.md).
+        // The word must be read before everything else (R1 in docs/design/races.md).
         let seen = thread.word.seen();
         if !seen.is_revocable() || !self.is_place_of(thread) {
             return Look::Runs;
@@ -209,7 +209,7 @@ impl Place {
         match self.how {
             Mechanism::Calls if !seen.is_call() => Look::Runs,
             // SIGTRAP is blocked while the thread passes its gate, so it must not hit a breakpoint
-            // (R13 in docs/windows.md).
+            // (R13 in docs/design/races.md).
             Mechanism::Breakpoint if !seen.is_call() && thread.is_at_gate() => Look::Runs,
             Mechanism::Breakpoint if !seen.is_call() => self.take_armed(thread, seen, head),
             _ => self.take(thread, seen, in_call || seen.is_call()),

@@ -382,8 +382,7 @@ impl Watched {
 
     /// Called by the thread itself: runs `f`, in which SIGTRAP is blocked although the word may say
     /// USER. While `f` runs, no breakpoint is armed for the thread. Otherwise, if the cause of a
-    /// breakpoint were lost (R13 in docs/windows.md) while SIGTRAP is blocked, the kernel would end
-    /// the process.
+    /// breakpoint were lost (R13) while SIGTRAP is blocked, the kernel would end the process.
     fn passing_gate<R>(&self, f: impl FnOnce() -> R) -> R {
         let before = self.at_gate.swap(true, Ordering::AcqRel);
         let result = f();
@@ -445,7 +444,7 @@ impl Watched {
             self.leaked.store(true, Ordering::Relaxed);
             handler.resumes_without_place();
         }
-        // Takes the SIGTRAP that parking has caused (R7 in docs/windows.md). This must be done
+        // Takes the SIGTRAP that parking has caused (R7 in docs/design/races.md). This must be done
         // before the word says USER: from then on a SIGTRAP may be the gate of the next block.
         signals::swallow();
         self.word.leave();
@@ -500,9 +499,9 @@ impl Watched {
     /// `None` if the thread may continue. Otherwise the thread is inside the library and must wait
     /// at its gate: `Some(true)` if it has lost its place, `Some(false)` if it ran without one.
     ///
-    /// Both may be the case (R15 in docs/windows.md): a thread that runs without a place may be
-    /// given one, block, and lose that place by the block. Its handler counts the thread as running
-    /// since it was given the place, so the loss must be reported.
+    /// Both may be the case (R15): a thread that runs without a place may be given one, block, and
+    /// lose that place by the block. Its handler counts the thread as running since it was given
+    /// the place, so the loss must be reported.
     pub(super) fn must_wait(&self, kept: bool) -> Option<bool> {
         match kept {
             false => Some(true),

@@ -108,12 +108,11 @@ fn on_trap(frame: &mut SignalFrame<'_>) {
 /// Returns whether a SIGTRAP with this code comes from the gate of the calling thread.
 ///
 /// The processor reports in its register DR6 which breakpoint was hit. Some hypervisors lose that
-/// report now and then (R13 in docs/windows.md). The kernel then sees a debug exception without a
-/// cause. It consults no perf event, and sends SIGTRAP with `TRAP_BRKPT`. On x86-64 the only other
-/// source of that code is the instruction `int1`, which programs do not use (`int3` has another
-/// code). So if the thread has a breakpoint, this code means that the breakpoint was hit. The
-/// handler still runs in time as the gate, because the instruction at the breakpoint has not been
-/// executed.
+/// report now and then (R13). The kernel then sees a debug exception without a cause. It consults
+/// no perf event, and sends SIGTRAP with `TRAP_BRKPT`. On x86-64 the only other source of that code
+/// is the instruction `int1`, which programs do not use (`int3` has another code). So if the thread
+/// has a breakpoint, this code means that the breakpoint was hit. The handler still runs in time as
+/// the gate, because the instruction at the breakpoint has not been executed.
 fn is_of_the_gate(me: &Watched, code: i32) -> bool {
     let lost = cfg!(target_arch = "x86_64") && code == TRAP_BRKPT && me.breakpoint.is_attached();
     code == TRAP_PERF || lost

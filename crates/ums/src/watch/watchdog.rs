@@ -1,10 +1,10 @@
 //! The watchdog: one thread of the process that looks now and then whether a worker is blocked, at
 //! every place and at every scheduler that has no place.
 //!
-//! *Places* (R12 in docs/windows.md). A watcher runs only when its processor has nothing else to
-//! run. If another program keeps the processor busy, the watcher detects nothing. The watchdog is
-//! an ordinary thread, so it runs then, too. It acts only on a block that it has seen at two looks
-//! in a row. So it leaves the common case to the watcher, which is faster.
+//! *Places* (R12). A watcher runs only when its processor has nothing else to run. If another
+//! program keeps the processor busy, the watcher detects nothing. The watchdog is an ordinary
+//! thread, so it runs then, too. It acts only on a block that it has seen at two looks in a row. So
+//! it leaves the common case to the watcher, which is faster.
 //!
 //! *Schedulers of thread workers* (`scheduler/blocks/taker.rs`). The watchdog is the one taker of
 //! `os/entry`: the thread that takes a scheduler's baton from a blocked worker.

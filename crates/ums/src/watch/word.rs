@@ -191,7 +191,7 @@ mod tests {
         assert!(word.revoke(word.seen()));
         assert!(!word.pass());
         // The thread is inside the library now. The SIGTRAP that its own parking causes must not
-        // stop it again (R7 in docs/windows.md).
+        // stop it again (R7 in docs/design/races.md).
         assert!(word.pass());
     }
 

@@ -1,5 +1,5 @@
 //! Races of the block watch that a random run does not reach. These tests provoke them;
-//! docs/windows.md lists all of them.
+//! docs/design/races.md lists all of them.
 //!
 //! Unsafe because of direct system calls. Named invariant **Own Memory**: they get locals and
 //! numbers.
