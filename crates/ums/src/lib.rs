@@ -17,6 +17,8 @@
 //!
 //! The calls of [`sync`], [`net`] and [`fs`] also work on a plain thread, which they block.
 //!
+//! The folder `docs` of the repository is a book, which begins with `docs/first-program.md`.
+//!
 //! ```
 //! use std::time::Duration;
 //!

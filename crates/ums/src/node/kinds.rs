@@ -29,7 +29,7 @@ impl Builder {
     /// * no C code keeps thread-scoped state across a callback into code that waits.
     ///
     /// This crate's own locks, channels and I/O are safe to use. The page
-    /// `docs/worker-kinds.md` in the repository compares the kinds of workers.
+    /// `docs/workers.md` in the repository compares the kinds of workers.
     ///
     /// ```
     /// // SAFETY: the code below keeps nothing of its thread over a wait.
@@ -69,7 +69,7 @@ impl Builder {
     /// user mode, like a fiber. Any code that may run on a thread may run on such a worker. In
     /// [`go_preemptive`](crate::go_preemptive) it continues on its own kernel thread, for calls
     /// that block and for code that needs state which the kernel keeps for each thread. Other
-    /// blocking calls block the scheduler. The page `docs/worker-kinds.md` in the repository
+    /// blocking calls block the scheduler. The page `docs/workers.md` in the repository
     /// compares the kinds of workers.
     ///
     /// Available with glibc on x86-64 with FSGSBASE and on aarch64; elsewhere [`Builder::build`]

@@ -11,6 +11,9 @@ mod first_program {}
 #[doc = include_str!("../../../../docs/tasks.md")]
 mod tasks {}
 
+#[doc = include_str!("../../../../docs/workers.md")]
+mod workers {}
+
 #[doc = include_str!("../../../../docs/waits.md")]
 mod waits {}
 
