@@ -21,8 +21,8 @@ use ums::fs::{DirectBuffer, File, OpenOptions};
 use ums::sync::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const PAGE: usize = 4096;
-const PAGES: u64 = 1024;
-const FRAMES: usize = 256;
+const PAGES: u64 = 128;
+const FRAMES: usize = 32; // fewer than tasks, so that some wait for a frame
 const TASKS: u64 = 64;
 const REQUESTS: u64 = 500;
 
@@ -232,13 +232,17 @@ fn read_and_check(file: File) -> io::Result<()> {
         io::Result::Ok(())
     })?;
     assert_eq!(cache.reads.load(Ordering::Relaxed), 1);
-    // Low numbers are asked for more often than high ones.
+    // Low numbers are asked for more often than high ones. A page with a pin stays in its frame,
+    // however many others need room.
+    let kept = cache.page(PAGES - 1)?;
     ums::task_group(|group| {
         for task in 0..TASKS {
             group.spawn(move || (0..REQUESTS).try_for_each(|n| read(random(task, n))));
         }
         io::Result::Ok(())
     })?;
+    assert_eq!(&kept[..], content(PAGES - 1));
+    drop(kept);
     let reads = cache.reads.load(Ordering::Relaxed);
     let table = cache.table.lock();
     let is_right = |(page, frame): (&u64, &usize)| table.slots[*frame].page == Some(*page);
