@@ -101,6 +101,7 @@ pub use mutex::{Mutex, MutexGuard, OwnedMutexGuard};
 pub use once::OnceCell;
 pub use parking::{Holder, Sleeper, Wait, Woken};
 pub use raw_mutex::RawMutex;
+pub use raw_rwlock::{RawRwLock, Share};
 pub use rwlock::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };

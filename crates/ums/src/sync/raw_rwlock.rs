@@ -22,6 +22,7 @@
 //! also waits for the writers before it in the queue.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
@@ -37,10 +38,12 @@ const WRITER: usize = 1;
 const WAITERS: usize = 2;
 const READER: usize = 4;
 
-/// The share of the lock that a waiter asks for or holds.
+/// The share of a [`RawRwLock`] that a caller asks for or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
+pub enum Share {
+    /// The lock together with other readers.
     Shared,
+    /// The lock alone, as a writer.
     Exclusive,
 }
 
@@ -69,8 +72,18 @@ impl Share {
     }
 }
 
-/// Shared and exclusive ownership, first come first served.
-pub(super) struct RawRwLock {
+/// A reader-writer lock without data, first come first served, for code that builds a lock of its
+/// own.
+///
+/// ```
+/// use ums::sync::{RawRwLock, Share};
+/// static LOCK: RawRwLock = RawRwLock::new();
+/// assert!(LOCK.try_lock(Share::Shared) && LOCK.try_lock(Share::Shared));
+/// assert!(!LOCK.try_lock(Share::Exclusive));
+/// assert!(LOCK.release() && LOCK.release());
+/// assert!(!LOCK.release(), "it is free");
+/// ```
+pub struct RawRwLock {
     /// See the table above.
     word: AtomicUsize,
     /// The waiter that writes. Other threads may read a value that is slightly out of date.
@@ -99,7 +112,8 @@ impl Owned for RawRwLock {
 }
 
 impl RawRwLock {
-    pub(super) const fn new() -> RawRwLock {
+    /// Creates a free lock.
+    pub const fn new() -> RawRwLock {
         RawRwLock {
             word: AtomicUsize::new(0),
             writer: AtomicRef::new(),
@@ -107,9 +121,9 @@ impl RawRwLock {
         }
     }
 
-    /// Takes the share if it is available and there are no waiters.
+    /// Takes the share if it is available and there are no waiters. Never waits.
     #[inline]
-    pub(super) fn try_lock(&self, share: Share) -> bool {
+    pub fn try_lock(&self, share: Share) -> bool {
         operation("rwlock: lock");
         let take = |word| (word & WAITERS == 0 && share.fits(word)).then(|| word + share.bits());
         let taken = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok();
@@ -136,6 +150,15 @@ impl RawRwLock {
         }
     }
 
+    /// Takes the share within this time; the wait can be cancelled.
+    ///
+    /// # Errors
+    /// [`WaitError`] if the time passed, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock; the caller does not have the share then.
+    pub fn lock_for(&self, share: Share, time: Duration) -> Result<(), WaitError> {
+        self.lock_within(share, Patience::For(time))
+    }
+
     /// Takes the share within the caller's limit.
     #[inline]
     pub(super) fn lock_within(&self, share: Share, patience: Patience) -> Result<(), WaitError> {
@@ -156,8 +179,39 @@ impl RawRwLock {
         }
     }
 
-    /// Turns the writer into a reader and lets in the readers at the head of the queue.
-    pub(super) fn downgrade(&self) {
+    /// Releases what the caller has: the lock, if the caller is its writer; otherwise the share of
+    /// one reader. Readers are only counted, so this may be another reader's share. Returns false,
+    /// and changes nothing, if the lock is free or another caller is its writer.
+    pub fn release(&self) -> bool {
+        if self.is_mine() {
+            self.unlock(Share::Exclusive);
+            return true;
+        }
+        operation("rwlock: unlock");
+        let one_less = |word| (word >= READER).then(|| word - READER);
+        let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, one_less);
+        let Ok(before) = before else { return false };
+        traced::left(self);
+        if before - READER == WAITERS {
+            self.grant_next();
+        }
+        true
+    }
+
+    /// Returns whether the caller is the writer.
+    pub fn is_mine(&self) -> bool {
+        self.writer().is_some_and(|writer| std::ptr::eq(writer, current::waiter()))
+    }
+
+    /// Returns whether the lock was held at some moment during the call.
+    pub fn is_locked(&self) -> bool {
+        operation("rwlock: is_locked");
+        self.word.load(Ordering::Relaxed) & !WAITERS != 0
+    }
+
+    /// Turns the writer, which the caller must be, into a reader, and lets in the readers at the
+    /// head of the queue.
+    pub fn downgrade(&self) {
         operation("rwlock: downgrade");
         self.writer.store(None);
         let before = self.word.fetch_add(READER - WRITER, Ordering::Release);
@@ -262,10 +316,49 @@ impl RawRwLock {
     }
 }
 
+impl Default for RawRwLock {
+    fn default() -> RawRwLock {
+        RawRwLock::new()
+    }
+}
+
+impl std::fmt::Debug for RawRwLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = self.word.load(Ordering::Relaxed);
+        match word & WRITER {
+            0 => write!(f, "RawRwLock({} readers)", word / READER),
+            _ => f.write_str("RawRwLock(a writer)"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sync::testing::until;
+
+    #[test]
+    fn a_release_takes_back_one_share_and_lets_the_first_waiter_in() {
+        let lock = RawRwLock::new();
+        assert!(!lock.release());
+        lock.lock(Share::Shared);
+        lock.lock(Share::Shared);
+        std::thread::scope(|s| {
+            let lock = &lock;
+            s.spawn(move || {
+                lock.lock(Share::Exclusive);
+                assert!(lock.is_mine() && lock.release() && !lock.is_mine());
+            });
+            until(|| lock.waiting() == 1);
+            assert!(lock.release() && lock.is_locked(), "one reader is left");
+            assert!(lock.release());
+        });
+        lock.lock(Share::Exclusive);
+        std::thread::scope(|s| {
+            assert!(!s.spawn(|| lock.release()).join().unwrap(), "it is another caller's");
+        });
+        assert!(lock.release() && !lock.is_locked());
+    }
 
     #[test]
     fn a_reader_waits_for_the_writer_before_it_in_the_queue() {

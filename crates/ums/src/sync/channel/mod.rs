@@ -12,7 +12,7 @@
 //!
 //! A channel ends from both sides: when the last sender is gone, receivers get the remaining values
 //! and then [`RecvError::Disconnected`]; when the last receiver is gone, the remaining values are
-//! dropped, and senders get theirs back.
+//! dropped, and senders get theirs back. [`Receiver::close`] ends sending, and keeps the values.
 //!
 //! Two other channels give the same value to many receivers: [`watch`] the newest, [`broadcast`]
 //! all of them. [`oneshot`] is for one value, and code that is written with `async` has
@@ -145,7 +145,9 @@ impl<T> Channel<T> {
 /// sender waits; a sender waits only while the buffer is full and no receiver waits.
 #[repr(C)]
 struct State<T> {
+    /// There will be no further value, because no sender is left or the channel was closed.
     no_senders: bool,
+    /// No value is accepted, because no receiver is left or the channel was closed.
     no_receivers: bool,
     receivers: Slots<T>,
     bound: usize,
@@ -345,6 +347,30 @@ impl<T> Receiver<T> {
     /// Like [`recv_for`](Receiver::recv_for).
     pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvError> {
         self.recv_within(Patience::Until(deadline))
+    }
+
+    /// Closes the channel for senders: each further send fails as if there were no receiver, and so
+    /// do the sends that wait for room. The values in the buffer can still be received; then
+    /// receivers get [`RecvError::Disconnected`].
+    ///
+    /// ```
+    /// use ums::sync::channel::{RecvError, bounded};
+    /// let (tx, rx) = bounded(2);
+    /// tx.send(1).unwrap();
+    /// rx.close();
+    /// assert!(tx.send(2).is_err());
+    /// assert_eq!((rx.recv(), rx.recv()), (Ok(1), Err(RecvError::Disconnected)));
+    /// ```
+    pub fn close(&self) {
+        operation("channel: close");
+        let mut state = self.channel.lock();
+        state.no_senders = true;
+        state.no_receivers = true;
+        let (receivers, senders) = (state.receivers.end_all(), state.senders.end_all());
+        drop(state);
+        receivers.ready();
+        senders.ready();
+        self.channel.awaiting.tell_all();
     }
 
     /// Iterates over the values as they come, until no sender is left, the work request is

@@ -224,3 +224,25 @@ fn a_failed_wait_is_found_in_the_error_of_a_channel_and_in_what_it_becomes() {
     let unwanted = io::Error::from(tx.send(Box::new(1)).unwrap_err());
     assert_eq!(unwanted.kind(), io::ErrorKind::BrokenPipe);
 }
+
+#[test]
+fn a_closed_channel_gives_back_what_waits_and_keeps_what_it_has() {
+    let (tx, rx) = bounded(1);
+    tx.send(1).unwrap();
+    std::thread::scope(|s| {
+        let late = s.spawn(|| tx.send(2));
+        until(|| waiting_senders(&tx) == 1);
+        rx.close();
+        assert_eq!(late.join().unwrap(), Err(SendError::Disconnected(2)));
+    });
+    assert_eq!(tx.try_send(3), Err(TrySendError::Disconnected(3)));
+    assert_eq!(rx.try_recv(), Ok(1));
+    assert_eq!(rx.try_recv(), Err(TryRecvError::Disconnected));
+    let (_tx, rx) = rendezvous::<()>();
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| rx.recv());
+        until(|| waiting_receivers(&rx) == 1);
+        rx.close();
+        assert_eq!(waits.join().unwrap(), Err(RecvError::Disconnected));
+    });
+}
