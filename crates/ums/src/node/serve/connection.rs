@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -272,6 +273,15 @@ impl<'a> Connection<'a> {
             }
         }
         sent
+    }
+}
+
+/// The socket, in non-blocking mode, for code that does its own I/O from
+/// [`Why::Connected`](super::Why::Connected) on. Once the session has been idle, a part of the
+/// input may have been read from the socket already; [`try_read`](Connection::try_read) returns it.
+impl AsFd for Connection<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.line.stream.as_fd()
     }
 }
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -64,6 +64,16 @@ impl fmt::Display for Peer {
 }
 
 impl Listener {
+    /// Checks that the socket listens: with any other one, every accept would fail.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let listens = match self {
+            Listener::Tcp(listener) => sockopt::socket_acceptconn(listener)?,
+            Listener::Unix(listener) => sockopt::socket_acceptconn(listener)?,
+        };
+        let text = "the socket does not listen: call listen(2) first";
+        if listens { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, text)) }
+    }
+
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Listener::Tcp(listener) => listener.set_nonblocking(true),
@@ -145,11 +155,15 @@ impl Stream {
         poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().intersects(wanted)
     }
 
-    pub(super) fn fd(&self) -> RawFd {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
         }
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 
     /// Returns the user id of the process at the other end; `None` for TCP.
@@ -197,6 +211,14 @@ fn find_lost_peers(stream: &TcpStream) -> rustix::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_that_does_not_listen_is_refused() {
+        let one = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let refused = Listener::from(TcpListener::from(one)).check().unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        assert!(Listener::from(TcpListener::bind("127.0.0.1:0").unwrap()).check().is_ok());
+    }
 
     #[test]
     fn the_system_keeps_little_for_a_peer_that_does_not_read() {

@@ -44,7 +44,8 @@ impl Node {
     /// Serves a listener: accepts connections and calls `make` for the session of each.
     ///
     /// # Errors
-    /// Fails if the listener cannot be made non-blocking, or the node shuts down.
+    /// Fails if the socket does not listen (`InvalidInput`) or cannot be made non-blocking, or if
+    /// the node shuts down.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -83,6 +84,7 @@ impl Node {
         make: impl Fn(&User, Peer) -> Box<dyn Session> + Send + Sync + 'static,
     ) -> io::Result<Server> {
         let listener = listener.into();
+        listener.check()?;
         listener.set_nonblocking()?;
         let shared = ServerShared::new(&options, slow_readers(self, &options));
         let inner = Arc::new(Inner {
