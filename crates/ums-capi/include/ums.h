@@ -28,6 +28,13 @@
 #define UMS_WORKERS_FIBER 1
 
 /**
+ * Workers are threads with their own context, which are switched in user mode: any code may run on
+ * them, and a switch costs little more than that of a fiber. Other workers run while one is in a
+ * call of the C library that blocks. If the system cannot do it, ums_node_new fails with -EINVAL.
+ */
+#define UMS_WORKERS_CONTEXT 2
+
+/**
  * A user's requests go to its scheduler unless that is much busier than the least loaded one.
  */
 #define UMS_PLACEMENT_HINTED 0
@@ -104,6 +111,30 @@
 #define UMS_NO_IDLE_SPIN 32
 
 /**
+ * A worker that blocks in the kernel is detected at once: its scheduler runs other workers, and
+ * its own code continues when the scheduler has chosen it again. For workers that are threads or
+ * have their own context.
+ */
+#define UMS_DETECT_BLOCKING 64
+
+/**
+ * The monitor looks for all conditions, with the limits of the fields from `stall_ns` on, and
+ * writes a report of each to stderr. Without this flag it writes a sentence about a few of them.
+ */
+#define UMS_MONITOR 128
+
+/**
+ * The report of a deadlock says where each lock was taken, and each reader of an ums_rwlock counts
+ * as an owner. It costs a few microseconds for each lock that is taken, in the whole process.
+ */
+#define UMS_TRACE_LOCKS 256
+
+/**
+ * The monitor writes no reports to stderr; on_report gets them.
+ */
+#define UMS_NO_REPORTS 512
+
+/**
  * No time limit.
  */
 #define UMS_FOREVER UINT64_MAX
@@ -114,6 +145,68 @@
 #define UMS_CURRENT UINT64_MAX
 
 /**
+ * A read would find input, the end, or an error.
+ */
+#define UMS_READABLE 1
+
+/**
+ * A write would find room or an error.
+ */
+#define UMS_WRITABLE 2
+
+/**
+ * Receives from the channel `object`, and stores the pointer in `value`.
+ */
+#define UMS_ARM_RECV 1
+
+/**
+ * Sends `value` to the channel `object`.
+ */
+#define UMS_ARM_SEND 2
+
+/**
+ * Waits for the end of the task `object`, and stores its result in `value`. If this arm happens,
+ * the task pointer is freed, as by ums_task_join.
+ */
+#define UMS_ARM_TASK 3
+
+/**
+ * Waits for the event `object`.
+ */
+#define UMS_ARM_EVENT 4
+
+/**
+ * Acquires a permit of the semaphore `object`.
+ */
+#define UMS_ARM_SEMAPHORE 5
+
+/**
+ * Waits until a read of `fd` would find input, the end, or an error.
+ */
+#define UMS_ARM_READABLE 6
+
+/**
+ * Waits until a write to `fd` would find room or an error.
+ */
+#define UMS_ARM_WRITABLE 7
+
+/**
+ * For ums_select: of several arms that are ready, takes the first. Without it, takes one of them
+ * at random, so that none starves.
+ */
+#define UMS_SELECT_BIASED 1
+
+/**
+ * A point where a fixed number of callers wait for each other.
+ */
+typedef struct ums_barrier ums_barrier;
+
+/**
+ * A queue of pointers between workers and threads; first come, first served.
+ */
+typedef struct ums_channel ums_channel;
+
+/**
  * A condition variable.
  */
 typedef struct ums_condvar ums_condvar;
@@ -122,6 +215,11 @@ typedef struct ums_condvar ums_condvar;
  * An event, which any thread may set, and for which many may wait.
  */
 typedef struct ums_event ums_event;
+
+/**
+ * Tasks that end together.
+ */
+typedef struct ums_group ums_group;
 
 /**
  * A lock that belongs to the worker (or thread) that has locked it; first come, first served.
@@ -139,9 +237,20 @@ typedef struct ums_node ums_node;
 typedef struct ums_pending ums_pending;
 
 /**
+ * A lock that several readers may have at the same time, or one writer alone; first come, first
+ * served.
+ */
+typedef struct ums_rwlock ums_rwlock;
+
+/**
  * A semaphore; first come, first served.
  */
 typedef struct ums_semaphore ums_semaphore;
+
+/**
+ * A listening socket whose connections are served.
+ */
+typedef struct ums_server ums_server;
 
 /**
  * A queued, running or ended task.
@@ -158,6 +267,47 @@ typedef struct ums_user ums_user;
  * thread cancellation may leave it.
  */
 typedef void *(*ums_function)(void *arg);
+
+/**
+ * A finding of the monitor.
+ */
+typedef struct ums_report {
+    /**
+     * sizeof(ums_report) of this version of the library.
+     */
+    size_t size;
+    /**
+     * What is wrong: "STALL", "NON-YIELDING", "SLOW ROUTINE", "NO WORKERS", "NOT PICKED UP",
+     * "ALL STUCK", "SLOW SUBMISSION", "SLOW I/O" or "DEADLOCK".
+     */
+    const char *condition;
+    /**
+     * The report as it is written to stderr, of several lines.
+     */
+    const char *text;
+    /**
+     * How long the condition has lasted.
+     */
+    uint64_t lasted_ns;
+    /**
+     * The number of the scheduler.
+     */
+    size_t scheduler;
+    /**
+     * The number of the work request that the worker carries out; 0 for none.
+     */
+    uint64_t request;
+    /**
+     * The number of the request's user; 0 for none.
+     */
+    uint64_t user;
+} ums_report;
+
+/**
+ * Called with each report, on the monitor's thread, which looks at no scheduler until the function
+ * returns. The report and its texts are valid until then.
+ */
+typedef void (*ums_on_report)(void *arg, const struct ums_report *report);
 
 /**
  * The options of a node. Set `size` to sizeof(ums_options), and all other fields to zero for the
@@ -221,9 +371,56 @@ typedef struct ums_options {
     uint32_t io;
     /**
      * UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED,
-     * UMS_NO_IDLE_SPIN, combined with |.
+     * UMS_NO_IDLE_SPIN, UMS_DETECT_BLOCKING, UMS_MONITOR, UMS_TRACE_LOCKS, UMS_NO_REPORTS,
+     * combined with |.
      */
     uint32_t flags;
+    /**
+     * For the monitor, as all fields below, which need UMS_MONITOR: how long a worker or a
+     * completion routine may run without yielding before it is reported; 0: 200 ms.
+     */
+    uint64_t stall_ns;
+    /**
+     * The same for a worker whose thread gets no processor; 0: 1 s.
+     */
+    uint64_t starved_ns;
+    /**
+     * After what time such a worker is reported as non-yielding; 0: 10 s.
+     */
+    uint64_t non_yield_ns;
+    /**
+     * After what time the request of such a worker is cancelled; 0: never.
+     */
+    uint64_t cancel_after_ns;
+    /**
+     * How long requests may wait, while all workers wait too, before that is reported; 0: 1 s.
+     */
+    uint64_t no_workers_ns;
+    /**
+     * How long requests may wait for any other reason before that is reported; 0: 10 s.
+     */
+    uint64_t not_picked_up_ns;
+    /**
+     * How long no scheduler may have picked up a request before that is reported; 0: 60 s.
+     */
+    uint64_t all_stuck_ns;
+    /**
+     * How long a wait must last before the monitor looks whether it is part of a deadlock, which
+     * it reports, and breaks by ending one wait with -EDEADLK; 0: 1 s. UMS_FOREVER: never.
+     */
+    uint64_t deadlock_ns;
+    /**
+     * After what time a condition that lasts is reported again; 0: 60 s.
+     */
+    uint64_t repeat_ns;
+    /**
+     * Called with each report; may be NULL.
+     */
+    ums_on_report on_report;
+    /**
+     * The argument of on_report.
+     */
+    void *report_arg;
 } ums_options;
 
 /**
@@ -242,12 +439,78 @@ typedef struct ums_shutdown_report {
 } ums_shutdown_report;
 
 /**
+ * A function that a task of a group runs. A negative result is a failure. It must return, as an
+ * ums_function must.
+ */
+typedef int (*ums_group_function)(void *arg);
+
+/**
  * Called once when the request has ended, with the number of bytes (accept: the new descriptor),
  * or a negative errno (-ECANCELED: it was cancelled). It runs between two workers of the
  * scheduler, or before the submitting call returns. It may enqueue, submit and set events. It must
  * not wait.
  */
 typedef void (*ums_routine)(void *arg, int64_t result);
+
+/**
+ * One of the things that ums_select waits for.
+ */
+typedef struct ums_arm {
+    /**
+     * UMS_ARM_...
+     */
+    uint32_t kind;
+    /**
+     * Set if this arm happens: 0, or the negative errno with which it failed. A channel that was
+     * closed is -EPIPE.
+     */
+    int result;
+    /**
+     * The descriptor.
+     */
+    int fd;
+    /**
+     * The channel, task, event or semaphore.
+     */
+    void *object;
+    /**
+     * The pointer to send, the received pointer, or the task's result.
+     */
+    void *value;
+} ums_arm;
+
+/**
+ * The limits of a server. Set `size` to sizeof(ums_serve_options), and all other fields to zero
+ * for no limits. Connections beyond a limit are closed as soon as they are accepted.
+ */
+typedef struct ums_serve_options {
+    /**
+     * sizeof(ums_serve_options).
+     */
+    size_t size;
+    /**
+     * How many connections may be open.
+     */
+    size_t max_connections;
+    /**
+     * How many connections from one address, or from one IPv6 network of 64 bits, may be open.
+     */
+    size_t max_per_address;
+    /**
+     * How many connections in a second one address may make, on average.
+     */
+    uint32_t max_rate_per_address;
+    /**
+     * How many connections in a second all addresses together may make, on average.
+     */
+    uint32_t max_rate;
+} ums_serve_options;
+
+/**
+ * Called on a worker for each connection, with its descriptor, which is in non-blocking mode. The
+ * connection is closed when the function returns; it must not close the descriptor itself.
+ */
+typedef void (*ums_connection_function)(void *arg, int fd);
 
 #ifdef __cplusplus
 extern "C" {
@@ -379,6 +642,38 @@ int ums_node_cancel(struct ums_node *node, uint64_t user);
 int ums_node_set_online(struct ums_node *node, size_t scheduler_number, bool online);
 
 /**
+ * Creates a group without tasks, whose tasks will run on this node. NULL: the node of the calling
+ * worker; on a plain thread: -EPERM.
+ */
+int ums_group_new(struct ums_node *node, struct ums_group **group);
+
+/**
+ * Frees a group. NULL is allowed. -EBUSY: a task of it has not ended; see ums_group_wait.
+ */
+int ums_group_free(struct ums_group *group);
+
+/**
+ * Queues a task of the group. If the function returns a negative number, the group's other tasks
+ * are cancelled. -ECANCELED: the group was cancelled, or a task of it has failed. -EAGAIN: the
+ * work queue is full. -ESHUTDOWN: the node accepts no more work.
+ */
+int ums_group_spawn(struct ums_group *group, ums_group_function function, void *arg);
+
+/**
+ * Waits until all tasks of the group have ended, for at most this long. Then stores the first
+ * failure of a task in `failure`, which may be NULL: 0 if none has failed, -ECANCELED or -ENODATA
+ * if a task never ran. If the caller's work request is cancelled, so are the tasks; with
+ * UMS_FOREVER the wait then goes on until they have ended, otherwise it returns -ECANCELED.
+ * -EBUSY: another caller waits for the group. -EDEADLK: the caller is a task of the group.
+ */
+int ums_group_wait(struct ums_group *group, uint64_t timeout_ns, int *failure);
+
+/**
+ * Cancels the tasks of the group, as ums_task_cancel does. No further task can be spawned in it.
+ */
+int ums_group_cancel(struct ums_group *group);
+
+/**
  * Creates a user, on the scheduler that the node's placement chooses.
  */
 int ums_user_new(struct ums_node *node, struct ums_user **user);
@@ -497,6 +792,40 @@ int ums_mutex_lock(struct ums_mutex *mutex, uint64_t timeout_ns);
 int ums_mutex_unlock(struct ums_mutex *mutex);
 
 /**
+ * Creates a reader-writer lock.
+ */
+int ums_rwlock_new(struct ums_rwlock **rwlock);
+
+/**
+ * Frees a reader-writer lock. NULL is allowed. -EBUSY: the lock is held.
+ */
+int ums_rwlock_free(struct ums_rwlock *rwlock);
+
+/**
+ * Locks for reading, waiting for at most this long. A reader that arrives while a writer waits
+ * queues behind it, so do not lock twice. -EDEADLK: the caller has locked it for writing.
+ */
+int ums_rwlock_read(struct ums_rwlock *rwlock, uint64_t timeout_ns);
+
+/**
+ * Locks for writing, waiting for at most this long. Readers are only counted: a caller that has
+ * locked for reading would wait for itself. -EDEADLK: the caller has locked it for writing.
+ */
+int ums_rwlock_write(struct ums_rwlock *rwlock, uint64_t timeout_ns);
+
+/**
+ * Unlocks what the caller has locked, for reading or for writing. -EPERM: the lock is free, or
+ * another caller writes.
+ */
+int ums_rwlock_unlock(struct ums_rwlock *rwlock);
+
+/**
+ * Turns the caller's lock for writing into one for reading; no writer comes between. -EPERM: the
+ * caller has not locked it for writing.
+ */
+int ums_rwlock_downgrade(struct ums_rwlock *rwlock);
+
+/**
  * Creates a condition variable.
  */
 int ums_condvar_new(struct ums_condvar **condvar);
@@ -579,6 +908,59 @@ int ums_semaphore_release(struct ums_semaphore *semaphore, size_t permits);
  * Returns how many permits are available; 0 for a bad pointer.
  */
 size_t ums_semaphore_available(const struct ums_semaphore *semaphore);
+
+/**
+ * Creates a barrier for this many callers. -EINVAL: 0.
+ */
+int ums_barrier_new(size_t callers, struct ums_barrier **barrier);
+
+/**
+ * Frees a barrier. NULL is allowed. -EBUSY: a call of ums_barrier_wait has not returned yet.
+ */
+int ums_barrier_free(struct ums_barrier *barrier);
+
+/**
+ * Waits until as many callers have arrived as the barrier is for, for at most this long. Returns 1
+ * for the caller that arrived last, and 0 for the others. Then the barrier can be used again. A
+ * caller whose wait fails does not count.
+ */
+int ums_barrier_wait(struct ums_barrier *barrier, uint64_t timeout_ns);
+
+/**
+ * Creates a channel that holds up to `bound` pointers. With 0, a send waits until a receiver has
+ * taken the pointer; with SIZE_MAX, no send waits.
+ */
+int ums_channel_new(size_t bound, struct ums_channel **channel);
+
+/**
+ * Frees a channel. NULL is allowed. Pointers that are still in it are forgotten, and what they
+ * point at is not freed: to free it, close the channel first and receive until -EPIPE. -EBUSY:
+ * another call uses the channel.
+ */
+int ums_channel_free(struct ums_channel *channel);
+
+/**
+ * Sends a pointer, which may be NULL; waits for room for at most this long. If it fails, the
+ * pointer was not sent. -EPIPE: the channel was closed.
+ */
+int ums_channel_send(struct ums_channel *channel, void *value, uint64_t timeout_ns);
+
+/**
+ * Receives the pointer that was sent first; waits for one for at most this long. -EPIPE: the
+ * channel was closed, and is empty.
+ */
+int ums_channel_recv(struct ums_channel *channel, uint64_t timeout_ns, void **value);
+
+/**
+ * Closes a channel: each further send fails with -EPIPE, and so do the sends that wait. The
+ * pointers in the channel can still be received. A second call has no effect.
+ */
+int ums_channel_close(struct ums_channel *channel);
+
+/**
+ * Returns how many pointers the channel holds; 0 for a bad pointer.
+ */
+size_t ums_channel_len(const struct ums_channel *channel);
 
 /**
  * Submits a read. Returns 1 if it completed at once: then the routine has been called and
@@ -666,6 +1048,14 @@ int ums_pending_cancel(struct ums_pending *pending);
 int ums_pending_free(struct ums_pending *pending);
 
 /**
+ * Waits until the descriptor is ready for one of the events, UMS_READABLE and UMS_WRITABLE
+ * combined with |, for at most this long. Returns the event that has come, or both. Neither reads
+ * nor writes: another caller may take the input first, so the descriptor should be in non-blocking
+ * mode.
+ */
+int ums_wait_fd(int fd, uint32_t events, uint64_t timeout_ns);
+
+/**
  * Reads, and waits until the read has completed; other workers run meanwhile. Returns the number
  * of bytes.
  */
@@ -688,6 +1078,43 @@ int ums_accept(int fd, uint64_t timeout_ns);
 int ums_connect(int fd, const struct sockaddr *addr, socklen_t len, uint64_t timeout_ns);
 
 /**
+ * Waits for several things at once, for at most this long, and takes the first that is ready.
+ * Nothing happens to the others. Returns the number of the arm that has happened, and sets its
+ * `result` and `value`. `flags` is 0 or UMS_SELECT_BIASED. -EINVAL: no arm, or more than 256.
+ * -EBUSY: another caller waits for a task of an arm. -EPERM: on a plain thread, a wait for a
+ * descriptor.
+ */
+int ums_select(struct ums_arm *arms, size_t count, uint32_t flags, uint64_t timeout_ns);
+
+/**
+ * Accepts connections of a listening socket, TCP or Unix-domain, and calls the function for each
+ * on a worker. `options` may be NULL. The server uses a duplicate of the descriptor; close yours,
+ * so that the system refuses clients when the server has stopped. ums_node_drain stops the
+ * servers of its node, and waits for their connections. -EINVAL: the socket does not listen.
+ */
+int ums_serve(struct ums_node *node,
+              int fd,
+              const struct ums_serve_options *options,
+              ums_connection_function function,
+              void *arg,
+              struct ums_server **server);
+
+/**
+ * Stops accepting connections. The functions that are running continue.
+ */
+int ums_server_stop(struct ums_server *server);
+
+/**
+ * Stops the server as ums_server_stop does, and frees it. NULL is allowed.
+ */
+int ums_server_free(struct ums_server *server);
+
+/**
+ * Returns how many connections are open; 0 for a bad pointer.
+ */
+size_t ums_server_connections(const struct ums_server *server);
+
+/**
  * Stores the statistics of the original as text: a header, then a name and a value on each line.
  * The caller frees the text with ums_text_free.
  */
@@ -699,6 +1126,19 @@ int ums_node_stats_text(const struct ums_node *node, char **text);
  * array has an object for each row. The caller frees the text with ums_text_free.
  */
 int ums_node_stats_json(const struct ums_node *node, char **text);
+
+/**
+ * Serves the node's statistics to other processes of the same user over a Unix-domain socket with
+ * this path; `ums stats` and `ums top` read it. NULL: where these commands find it by the number
+ * of the process. A second call replaces the socket. -EADDRINUSE: another process listens there.
+ */
+int ums_node_serve_stats(struct ums_node *node, const char *path);
+
+/**
+ * Sets what `ums stats` shows beside the program's name where a user must choose among several
+ * processes, such as the address that it serves.
+ */
+int ums_node_describe(struct ums_node *node, const char *text);
 
 /**
  * Frees a text. NULL is allowed.

@@ -164,6 +164,42 @@ impl<T> Record<'_, T> {
     }
 }
 
+impl<T: Copy + Default> Record<'_, T> {
+    /// Returns the structure. All fields of NULL, and those that the caller's version of the
+    /// structure does not have, are `T`'s default.
+    ///
+    /// # Errors
+    /// [`Misfit`], if the size cannot be one, or the caller's version has more fields than `T` and
+    /// uses them.
+    pub fn read(&self) -> Result<T, Misfit> {
+        let theirs = self.bytes(4096).map_err(Misfit::Size)?;
+        let (known, unknown) = theirs.split_at(theirs.len().min(size_of::<T>()));
+        if unknown.iter().any(|byte| *byte != 0) {
+            return Err(Misfit::UnknownField);
+        }
+        let mut value = T::default();
+        // SAFETY: C Caller: these are the first bytes of a `T`, as some version of the library
+        // declares it: versions have the same fields, and the newer one has more of them.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                known.as_ptr(),
+                (&raw mut value).cast::<u8>(),
+                known.len(),
+            );
+        }
+        Ok(value)
+    }
+}
+
+/// Why a [`Record`] cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// Its first field cannot be its size.
+    Size(usize),
+    /// A field that this version does not have is not zero.
+    UnknownField,
+}
+
 #[cfg(test)]
 impl<'a, T> Record<'a, T> {
     /// Returns a structure of these words. The first word is its size in bytes.
@@ -199,6 +235,52 @@ impl Count<'_> {
     /// Returns the number.
     pub fn number(&self) -> usize {
         self.0 as usize
+    }
+}
+
+/// An array for arguments and results: NULL, or as many values as the [`Length`] of the same
+/// lifetime says, which may be read and written during the call.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct OutArray<'a, T>(*mut T, PhantomData<&'a mut T>, Own<'a>);
+
+impl<'a, T: Copy> OutArray<'a, T> {
+    /// Combines the array with its length. Returns `None` for NULL, and if there are more than
+    /// `max` values.
+    pub fn of(self, length: Length<'a>, max: usize) -> Option<SizedArray<'a, T>> {
+        let fits = !self.0.is_null() && length.0 <= max;
+        fits.then_some(SizedArray { start: self.0, length: length.0, array: PhantomData })
+    }
+}
+
+/// The number of values of the [`OutArray`] of the same lifetime.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Length<'a>(usize, Own<'a>);
+
+/// An array for arguments and results, with its length.
+#[derive(Debug)]
+pub struct SizedArray<'a, T> {
+    start: *mut T,
+    length: usize,
+    array: Own<'a>,
+}
+
+impl<T: Copy> SizedArray<'_, T> {
+    /// Returns a copy of the values.
+    pub fn read(&self) -> Vec<T> {
+        // SAFETY: C Caller: that many values are there, for the time of the call.
+        (0..self.length).map(|at| unsafe { self.start.add(at).read_unaligned() }).collect()
+    }
+
+    /// Stores the value at this index.
+    ///
+    /// # Panics
+    /// If the array has no such index.
+    pub fn put(&mut self, at: usize, value: T) {
+        assert!(at < self.length);
+        // SAFETY: C Caller: that many values may be written, and this is one of them.
+        unsafe { self.start.add(at).write_unaligned(value) };
     }
 }
 
@@ -271,18 +353,28 @@ impl GivenText {
 }
 
 /// The argument of a callback, or its result. A callback may be called with the argument that C
-/// passed with it, on any thread, so callbacks have the types of safe functions.
+/// passed with it, on any thread, so callbacks have the types of safe functions. So may a value
+/// that C sends through a channel.
 #[repr(transparent)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Argument(*mut c_void);
 
 // SAFETY: C Caller: the argument of a callback may be used on any worker's thread.
 unsafe impl Send for Argument {}
+// SAFETY: C Caller: as above; here nothing follows the pointer.
+unsafe impl Sync for Argument {}
+
+impl Default for Argument {
+    /// Returns NULL.
+    fn default() -> Argument {
+        Argument(std::ptr::null_mut())
+    }
+}
 
 /// A descriptor that the caller keeps open until the request that uses it has ended; or a negative
 /// number.
 #[repr(transparent)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Descriptor(c_int);
 
 impl Descriptor {

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 
 use arbitrary::{Result, Unstructured};
-use libc::{EBADF, EBUSY, EDEADLK, EINVAL, EOVERFLOW, EPERM, ETIMEDOUT};
+use libc::{EBADF, EBUSY, EDEADLK, EINVAL, EOVERFLOW, EPERM, EPIPE, ETIMEDOUT};
 
-use crate::caller::Out;
+use crate::caller::{Argument, Out};
+use crate::native::channel::*;
 use crate::native::object::Handle;
 use crate::native::sync::*;
 use ums::lock::Lock;
@@ -24,10 +25,13 @@ enum Object {
     Condvar,
     Event { manual: bool, set: bool },
     Semaphore { permits: usize },
+    RwLock { readers: usize, writer: bool },
+    Barrier { callers: usize },
+    Channel { bound: usize, held: usize, closed: bool },
 }
 
 /// The kinds, in the order of [`Object`].
-const KINDS: usize = 4;
+const KINDS: usize = 7;
 
 fn kind(object: Object) -> usize {
     match object {
@@ -35,6 +39,9 @@ fn kind(object: Object) -> usize {
         Object::Condvar => 1,
         Object::Event { .. } => 2,
         Object::Semaphore { .. } => 3,
+        Object::RwLock { .. } => 4,
+        Object::Barrier { .. } => 5,
+        Object::Channel { .. } => 6,
     }
 }
 
@@ -87,8 +94,13 @@ pub fn calls(bytes: &[u8]) {
     let all: Vec<_> =
         model.0.values().filter_map(|(at, _, object)| Some((*at, (*object)?))).collect();
     for (at, object) in all {
-        if let Object::Mutex { locked: true } = object {
-            assert_eq!(ums_mutex_unlock(at), 0);
+        match object {
+            Object::Mutex { locked: true } => assert_eq!(ums_mutex_unlock(at), 0),
+            Object::RwLock { readers, writer } => {
+                let held = readers + usize::from(writer);
+                (0..held).for_each(|_| assert_eq!(ums_rwlock_unlock(at.cast()), 0));
+            }
+            _ => {}
         }
         assert_eq!(free(at, kind(object)), 0, "{object:?}");
     }
@@ -99,13 +111,25 @@ fn free(at: Pointer, kind: usize) -> c_int {
         0 => ums_mutex_free(at),
         1 => ums_condvar_free(at.cast()),
         2 => ums_event_free(at.cast()),
-        _ => ums_semaphore_free(at.cast()),
+        3 => ums_semaphore_free(at.cast()),
+        4 => ums_rwlock_free(at.cast()),
+        5 => ums_barrier_free(at.cast()),
+        _ => ums_channel_free(at.cast()),
+    }
+}
+
+/// Returns true if a lock is held, so that it cannot be freed.
+fn is_held(object: Object) -> bool {
+    match object {
+        Object::Mutex { locked } => locked,
+        Object::RwLock { readers, writer } => readers > 0 || writer,
+        _ => false,
     }
 }
 
 fn calls_of(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
     while !bytes.is_empty() && model.0.len() < 64 {
-        match bytes.int_in_range(0..=7)? {
+        match bytes.int_in_range(0..=10)? {
             0 => make(bytes, model)?,
             1 => {
                 let wanted = bytes.choose_index(KINDS)?;
@@ -114,7 +138,7 @@ fn calls_of(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
                 let expected = match model.find(at, wanted) {
                     _ if at.is_null() => 0,
                     Err(error) => error,
-                    Ok(Object::Mutex { locked: true }) => -EBUSY,
+                    Ok(object) if is_held(*object) => -EBUSY,
                     Ok(_) => 0,
                 };
                 assert_eq!(said, expected, "free");
@@ -127,7 +151,10 @@ fn calls_of(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
             2 | 3 => mutex(bytes, model)?,
             4 | 5 => event(bytes, model)?,
             6 => semaphore(bytes, model)?,
-            _ => condvar(bytes, model)?,
+            7 => condvar(bytes, model)?,
+            8 => rwlock(bytes, model)?,
+            9 => barrier(bytes, model)?,
+            _ => channel(bytes, model)?,
         }
     }
     Ok(())
@@ -136,7 +163,7 @@ fn calls_of(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
 fn make(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
     let (manual, set) = (bytes.arbitrary()?, bytes.arbitrary()?);
     let permits = *bytes.choose(&[0, 1, 3, usize::MAX / 2, usize::MAX])?;
-    match bytes.int_in_range(0..=4)? {
+    match bytes.int_in_range(0..=7)? {
         0 => {
             let mut mutex = Handle::none();
             assert_eq!(ums_mutex_new(Out::new(&mut mutex)), 0);
@@ -160,6 +187,23 @@ fn make(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
                     assert_eq!((error, permits > ums::sync::Semaphore::MAX), (-EOVERFLOW, true))
                 }
             }
+        }
+        4 => {
+            let mut rwlock = Handle::none();
+            assert_eq!(ums_rwlock_new(Out::new(&mut rwlock)), 0);
+            model.made(rwlock, Object::RwLock { readers: 0, writer: false });
+        }
+        5 => {
+            let mut barrier = Handle::none();
+            match ums_barrier_new(permits, Out::new(&mut barrier)) {
+                0 => model.made(barrier, Object::Barrier { callers: permits }),
+                error => assert_eq!((error, permits), (-EINVAL, 0)),
+            }
+        }
+        6 => {
+            let mut channel = Handle::none();
+            assert_eq!(ums_channel_new(permits, Out::new(&mut channel)), 0);
+            model.made(channel, Object::Channel { bound: permits, held: 0, closed: false });
         }
         _ => assert_eq!(ums_mutex_new(Out::null()), -EINVAL),
     }
@@ -264,6 +308,98 @@ fn condvar(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
         (None, _) => 0,
     };
     assert_eq!(said, expected, "call {which} of a condition variable");
+    Ok(())
+}
+
+fn rwlock(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    let at = model.choose(bytes, 4)?;
+    let which = bytes.int_in_range(0..=3)?;
+    let said = match which {
+        0 => ums_rwlock_read(at.cast(), 0),
+        1 => ums_rwlock_write(at.cast(), 0),
+        2 => ums_rwlock_unlock(at.cast()),
+        _ => ums_rwlock_downgrade(at.cast()),
+    };
+    let expected = match model.find(at, 4) {
+        Err(error) => error,
+        Ok(Object::RwLock { readers, writer }) => match (which, *readers, *writer) {
+            (0 | 1, _, true) => -EDEADLK,
+            (0, before, false) => {
+                *readers = before + 1;
+                0
+            }
+            (1, 0, false) => {
+                *writer = true;
+                0
+            }
+            (1, ..) => -ETIMEDOUT,
+            (2, _, true) => {
+                *writer = false;
+                0
+            }
+            (2, before @ 1.., false) => {
+                *readers = before - 1;
+                0
+            }
+            (3, _, true) => {
+                (*readers, *writer) = (1, false);
+                0
+            }
+            _ => -EPERM,
+        },
+        Ok(other) => panic!("{other:?} is no lock"),
+    };
+    assert_eq!(said, expected, "call {which} of a reader-writer lock");
+    Ok(())
+}
+
+fn barrier(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    let at = model.choose(bytes, 5)?;
+    let said = ums_barrier_wait(at.cast(), 0);
+    let expected = match model.find(at, 5) {
+        Err(error) => error,
+        Ok(Object::Barrier { callers: 1 }) => 1,
+        Ok(_) => -ETIMEDOUT,
+    };
+    assert_eq!(said, expected, "a wait at a barrier");
+    Ok(())
+}
+
+fn channel(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    let at = model.choose(bytes, 6)?;
+    let which = bytes.int_in_range(0..=3)?;
+    let (value, mut place) = (Argument::default(), Argument::default());
+    let said = match which {
+        0 | 1 => ums_channel_send(at.cast(), value, 0),
+        2 => ums_channel_recv(at.cast(), 0, Out::new(&mut place)),
+        _ => ums_channel_close(at.cast()),
+    };
+    let len = ums_channel_len(at.cast());
+    let (expected, there) = match model.find(at, 6) {
+        Err(error) => (error, 0),
+        Ok(Object::Channel { bound, held, closed }) => {
+            let expected = match which {
+                0 | 1 if *closed => -EPIPE,
+                0 | 1 if *held < *bound => {
+                    *held += 1;
+                    0
+                }
+                2 if *held > 0 => {
+                    *held -= 1;
+                    0
+                }
+                2 if *closed => -EPIPE,
+                0..=2 => -ETIMEDOUT,
+                _ => {
+                    *closed = true;
+                    0
+                }
+            };
+            (expected, *held)
+        }
+        Ok(other) => panic!("{other:?} is no channel"),
+    };
+    assert_eq!((said, len), (expected, there), "call {which} of a channel");
     Ok(())
 }
 

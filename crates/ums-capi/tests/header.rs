@@ -7,7 +7,9 @@
 use std::path::Path;
 
 /// Types of parameters in the sources, and the C types that replace them.
-const PLAIN: [(&str, &str); 9] = [
+const PLAIN: [(&str, &str); 12] = [
+    ("OutArray<", "*mut "),
+    ("Length<'a>", "usize"),
     ("Out<", "*mut "),
     ("Record<", "*const "),
     ("ConstHandle<", "*const "),
@@ -17,12 +19,15 @@ const PLAIN: [(&str, &str); 9] = [
     ("Argument", "*mut c_void"),
     ("Descriptor", "c_int"),
     ("'_, ", ""),
+    ("'a, ", ""),
 ];
 
 /// Returns the sources with plain pointers.
 fn plain(sources: &str) -> String {
     let is_import = |line: &&str| line.starts_with("use ") && line.ends_with(';');
     let mut text = sources.lines().filter(|line| !is_import(line)).collect::<Vec<_>>().join("\n");
+    // The lifetime that an array and its length have in common.
+    text = text.replace("<'a>(", "(");
     for (ours, cs) in PLAIN {
         let mut from = 0;
         while let Some(at) = text[from..].find(ours).map(|at| from + at) {
@@ -60,7 +65,11 @@ fn the_native_header_is_what_cbindgen_writes_from_the_sources() {
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("its settings");
     let mut builder = cbindgen::Builder::new().with_config(config);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    for file in ["fault", "options", "task", "node", "user", "worker", "sync", "io", "stats"] {
+    let files = [
+        "fault", "options", "monitor", "task", "node", "group", "user", "worker", "sync",
+        "channel", "io", "select", "serve", "stats",
+    ];
+    for file in files {
         let sources = std::fs::read_to_string(root.join(format!("src/native/{file}.rs")));
         let copy = folder.join(format!("{file}.rs"));
         std::fs::write(&copy, plain(&sources.expect("the sources"))).expect("a copy of them");

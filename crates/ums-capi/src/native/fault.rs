@@ -14,6 +14,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ums::node::EnqueueError;
+use ums::sync::channel::{RecvError, SendError, TryRecvError, TrySendError};
 use ums::task::JoinError;
 use ums::{BuildError, WaitError};
 
@@ -36,7 +37,6 @@ impl Fault {
     }
 
     /// Returns its error number, positive.
-    #[cfg(test)]
     pub fn errno(&self) -> c_int {
         self.errno
     }
@@ -76,8 +76,60 @@ impl<H> From<JoinError<H>> for Fault {
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Fault {
-        Fault::new(error.raw_os_error().unwrap_or(libc::EIO), error.to_string())
+        if let Some(wait) = WaitError::of(&error) {
+            return wait.into();
+        }
+        // The library's own errors have no number of the system.
+        let by_kind = match error.kind() {
+            io::ErrorKind::InvalidInput => libc::EINVAL,
+            io::ErrorKind::NotFound => libc::ENOENT,
+            io::ErrorKind::AddrInUse => libc::EADDRINUSE,
+            io::ErrorKind::PermissionDenied => libc::EACCES,
+            io::ErrorKind::Unsupported => libc::EPERM,
+            _ => libc::EIO,
+        };
+        Fault::new(error.raw_os_error().unwrap_or(by_kind), error.to_string())
     }
+}
+
+impl<T> From<SendError<T>> for Fault {
+    fn from(error: SendError<T>) -> Fault {
+        match error {
+            SendError::Wait(_, error) => error.into(),
+            SendError::Disconnected(_) => closed(),
+        }
+    }
+}
+
+impl<T> From<TrySendError<T>> for Fault {
+    fn from(error: TrySendError<T>) -> Fault {
+        match error {
+            TrySendError::Full(_) => WaitError::TimedOut.into(),
+            TrySendError::Disconnected(_) => closed(),
+        }
+    }
+}
+
+impl From<RecvError> for Fault {
+    fn from(error: RecvError) -> Fault {
+        match error {
+            RecvError::Wait(error) => error.into(),
+            RecvError::Disconnected => closed(),
+        }
+    }
+}
+
+impl From<TryRecvError> for Fault {
+    fn from(error: TryRecvError) -> Fault {
+        match error {
+            TryRecvError::Empty => WaitError::TimedOut.into(),
+            TryRecvError::Disconnected => closed(),
+        }
+    }
+}
+
+fn closed() -> Fault {
+    Fault::new(libc::EPIPE, "the channel was closed")
 }
 
 impl From<BuildError> for Fault {
@@ -102,10 +154,13 @@ pub fn guard(work: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
         let text = text.unwrap_or_else(|| "a panic without a text".to_string());
         Err(Fault::new(libc::ENOTRECOVERABLE, text))
     });
-    result.unwrap_or_else(|fault| {
-        remember(&fault.text);
-        -fault.errno
-    })
+    result.unwrap_or_else(|fault| tell(&fault))
+}
+
+/// Stores the fault's message, and returns its error number, negative.
+pub fn tell(fault: &Fault) -> c_int {
+    remember(&fault.text);
+    -fault.errno
 }
 
 /// Like [`guard`], for functions that return a value. Returns `otherwise` if the work fails.

@@ -1,4 +1,4 @@
-//! I/O: requests with completion routines, and calls that wait.
+//! I/O: requests with completion routines, calls that wait, and waits for readiness.
 //!
 //! A request borrows the caller's buffers until its routine has been called. Files are read at an
 //! offset; pipes and sockets have only `UMS_CURRENT` and must be in non-blocking mode.
@@ -13,27 +13,32 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_short, c_void};
 use std::io;
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
 use libc::{iovec, sockaddr, socklen_t};
-use ums::io::{Buffer, Pending, Request};
+use ums::io::{Buffer, Pending, Request, Watch};
 use ums::lock::Lock;
-use ums::sync::{Sleeper, Wait};
+use ums::sync::{Arm, Select, Sleeper, Wait};
 use ums::{WaitError, WaitReason};
 
 use super::fault::{Fault, guard};
 use super::object::{self, Handle, objects};
 use super::options::span;
 use super::task::UMS_FOREVER;
-use crate::caller::{Argument, Descriptor, Out};
+use crate::caller::{Argument, Descriptor, LentDescriptor, Out};
 
 /// The offset that means the file's own position; the only one that pipes and sockets have.
 pub const UMS_CURRENT: u64 = u64::MAX;
+
+/// A read would find input, the end, or an error.
+pub const UMS_READABLE: u32 = 1;
+/// A write would find room or an error.
+pub const UMS_WRITABLE: u32 = 2;
 
 /// Called once when the request has ended, with the number of bytes (accept: the new descriptor),
 /// or a negative errno (-ECANCELED: it was cancelled). It runs between two workers of the
@@ -121,8 +126,7 @@ impl What {
     }
 
     fn request(self, fd: Descriptor, told: impl Told) -> Result<Request, Fault> {
-        let negative = || Fault::new(libc::EBADF, "a negative descriptor");
-        let fd = fd.lend().ok_or_else(negative)?;
+        let fd = lend(fd)?;
         let bytes = |n: usize| n as i64;
         Ok(match self {
             What::Read(b, at) => Request::read(fd, b, at, move |r, _| told.tell(number(r, bytes))),
@@ -146,6 +150,11 @@ impl What {
             }
         })
     }
+}
+
+/// Returns the descriptor in the form that operations use.
+pub(super) fn lend(fd: Descriptor) -> Result<LentDescriptor, Fault> {
+    fd.lend().ok_or_else(|| Fault::new(libc::EBADF, "a negative descriptor"))
 }
 
 /// Returns the buffer of these two parameters.
@@ -413,16 +422,92 @@ fn poll(fd: &Descriptor, what: &What, timeout_ns: u64) -> Result<(), Fault> {
         What::Write(_, UMS_CURRENT) | What::Gather(_, UMS_CURRENT) => libc::POLLOUT,
         _ => return Ok(()),
     };
-    let mut set = [libc::pollfd { fd: fd.number(), events, revents: 0 }];
-    let left = libc::timespec {
-        tv_sec: (timeout_ns / 1_000_000_000).cast_signed(),
-        tv_nsec: (timeout_ns % 1_000_000_000).cast_signed(),
-    };
+    poll_for(fd.number(), events, Some(timeout_ns)).map(drop)
+}
+
+/// Calls `poll(2)` for these events of one descriptor. Returns the events that have come.
+fn poll_for(fd: c_int, events: c_short, timeout_ns: Option<u64>) -> Result<c_short, Fault> {
+    let mut set = [libc::pollfd { fd, events, revents: 0 }];
+    let left = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ns % 1_000_000_000).cast_signed(),
+    });
+    let left = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: Plain Call: the array and the time outlive it.
-    match unsafe { libc::ppoll(set.as_mut_ptr(), 1, &left, std::ptr::null()) } {
-        0 => Err(ums::WaitError::TimedOut.into()),
+    match unsafe { libc::ppoll(set.as_mut_ptr(), 1, left, std::ptr::null()) } {
+        0 => Err(WaitError::TimedOut.into()),
         -1 => Err(io::Error::last_os_error().into()),
-        _ => Ok(()),
+        _ => Ok(set[0].revents),
+    }
+}
+
+/// Waits until the descriptor is ready for one of the events, UMS_READABLE and UMS_WRITABLE
+/// combined with |, for at most this long. Returns the event that has come, or both. Neither reads
+/// nor writes: another caller may take the input first, so the descriptor should be in non-blocking
+/// mode.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_wait_fd(fd: Descriptor, events: u32, timeout_ns: u64) -> c_int {
+    guard(|| {
+        if events == 0 || events & !(UMS_READABLE | UMS_WRITABLE) != 0 {
+            return Err(Fault::new(libc::EINVAL, format!("no event of a descriptor is {events}")));
+        }
+        let watch = Watch::new(lend(fd)?);
+        let ready = look(&watch, events)?;
+        if ready != 0 {
+            return Ok(ready as c_int);
+        }
+        if timeout_ns == 0 {
+            return Err(WaitError::TimedOut.into());
+        }
+        let limit = span(timeout_ns);
+        let came = match events {
+            UMS_READABLE => ums::with_timeout(limit, || watch.wait_readable()).map(|()| events)?,
+            UMS_WRITABLE => ums::with_timeout(limit, || watch.wait_writable()).map(|()| events)?,
+            _ if ums::worker::is_worker() => either(&watch).wait_for(limit)??,
+            _ => poll_either(watch.get_ref().as_fd().as_raw_fd(), timeout_ns)?,
+        };
+        Ok(came as c_int)
+    })
+}
+
+/// Returns which of these events have come already.
+fn look(watch: &Watch<LentDescriptor>, events: u32) -> io::Result<u32> {
+    let mut ready = 0;
+    for event in [UMS_READABLE, UMS_WRITABLE] {
+        if events & event != 0
+            && let Some(came) = Select::new().on(arm(watch, event), |came| came).try_now()
+        {
+            came?;
+            ready |= event;
+        }
+    }
+    Ok(ready)
+}
+
+/// Returns the arm of a select that waits for this event.
+pub(super) fn arm(watch: &Watch<LentDescriptor>, event: u32) -> Arm<'_, io::Result<()>> {
+    if event == UMS_READABLE { watch.readable() } else { watch.writable() }
+}
+
+/// Returns a select for both events.
+fn either(watch: &Watch<LentDescriptor>) -> Select<'_, io::Result<u32>> {
+    let select = Select::new().on(watch.readable(), |came| came.map(|()| UMS_READABLE));
+    select.on(watch.writable(), |came| came.map(|()| UMS_WRITABLE))
+}
+
+/// Waits for both events on a plain thread, where a select cannot wait for a descriptor.
+fn poll_either(fd: c_int, timeout_ns: u64) -> Result<u32, Fault> {
+    let end = Instant::now().checked_add(span(timeout_ns));
+    loop {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()).as_nanos() as u64);
+        match poll_for(fd, libc::POLLIN | libc::POLLOUT, left) {
+            Ok(libc::POLLIN) => return Ok(UMS_READABLE),
+            Ok(libc::POLLOUT) => return Ok(UMS_WRITABLE),
+            // An error and a hang-up end reads and writes.
+            Ok(_) => return Ok(UMS_READABLE | UMS_WRITABLE),
+            Err(fault) if fault.errno() == libc::EINTR => {}
+            Err(fault) => return Err(fault),
+        }
     }
 }
 

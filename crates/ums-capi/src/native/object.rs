@@ -24,11 +24,13 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::fault::Fault;
+use super::fault::{Fault, guard};
+use crate::caller::Out;
 use ums::pool::{Member, Pool, Pooled};
 
 const LIVE: u64 = 1 << 63;
@@ -59,6 +61,11 @@ impl<O> Handle<O> {
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
+
+    /// Returns the same pointer with the type of another kind of object.
+    pub fn cast<P>(self) -> Handle<P> {
+        Handle(self.0.cast())
+    }
 }
 
 #[cfg(any(test, fuzzing))]
@@ -66,11 +73,6 @@ impl<O> Handle<O> {
     /// Returns its address.
     pub fn address(self) -> usize {
         self.0.addr()
-    }
-
-    /// Returns the same pointer with the type of another kind of object.
-    pub fn cast<P>(self) -> Handle<P> {
-        Handle(self.0.cast())
     }
 }
 
@@ -140,7 +142,7 @@ impl<O: Object> Drop for Ref<O> {
         // Release: this use happens before the object is dropped. Acquire: this use may be the
         // last, which drops the object.
         if self.0.state.fetch_sub(1, Ordering::AcqRel) == 1 {
-            end::<O>(self.0);
+            drop_value::<O>(self.0);
         }
     }
 }
@@ -200,13 +202,28 @@ pub fn free<O: Object>(
     Ok(())
 }
 
+/// Creates an object and stores the pointer for C.
+pub fn give<O: Object>(mut out: Out<'_, Handle<O>>, value: O::Value) -> Result<c_int, Fault> {
+    if out.is_null() {
+        return Err(Fault::null(O::NAME));
+    }
+    out.put(make(value));
+    Ok(0)
+}
+
+/// Carries out a function of the header that frees an object. NULL is allowed. Returns `-EBUSY` as
+/// [`free`] does.
+pub fn end_of<O: Object>(pointer: Handle<O>, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
+    guard(|| if pointer.is_null() { Ok(0) } else { free(pointer, idle).map(|()| 0) })
+}
+
 /// Separates an object from its pointer: from now on no call finds the object. It is dropped when
 /// the last call that uses it ends, and not before `object` is dropped.
 pub fn retire<O: Object>(object: &Ref<O>) {
     object.0.state.fetch_and(!LIVE, Ordering::AcqRel);
 }
 
-fn end<O: Object>(slot: &'static Slot<O::Value>) {
+fn drop_value<O: Object>(slot: &'static Slot<O::Value>) {
     // SAFETY: Held: the count is 0 without LIVE, so no use is left.
     let value = unsafe { (*slot.value.get()).assume_init_read() };
     drop(value);

@@ -4,20 +4,25 @@
 //! structure. If that is smaller, the newer fields are missing and count as zero. If it is larger,
 //! the unknown fields must be zero.
 
-use std::mem::offset_of;
 use std::time::Duration;
 
+use ums::monitor::Options;
 use ums::node::{IoChoice, Placement};
 use ums::{Builder, Node};
 
 use super::fault::Fault;
-use crate::caller::{self, Record};
+use super::monitor::{self, ums_on_report};
+use crate::caller::{self, Argument, Misfit, Record};
 
 /// Workers are threads: any code may run on them.
 pub const UMS_WORKERS_THREAD: u32 = 0;
 /// Workers are fibers: a switch costs nanoseconds. Code that runs on them must keep no
 /// thread-scoped state (thread-local variables, locks that belong to a thread) across a wait.
 pub const UMS_WORKERS_FIBER: u32 = 1;
+/// Workers are threads with their own context, which are switched in user mode: any code may run on
+/// them, and a switch costs little more than that of a fiber. Other workers run while one is in a
+/// call of the C library that blocks. If the system cannot do it, ums_node_new fails with -EINVAL.
+pub const UMS_WORKERS_CONTEXT: u32 = 2;
 
 /// A user's requests go to its scheduler unless that is much busier than the least loaded one.
 pub const UMS_PLACEMENT_HINTED: u32 = 0;
@@ -56,6 +61,18 @@ pub const UMS_KEEP_BLOCKED: u32 = 16;
 /// A scheduler without work sleeps at once. Without this flag it may poll first for as long as
 /// `idle_spin_ns` says.
 pub const UMS_NO_IDLE_SPIN: u32 = 32;
+/// A worker that blocks in the kernel is detected at once: its scheduler runs other workers, and
+/// its own code continues when the scheduler has chosen it again. For workers that are threads or
+/// have their own context.
+pub const UMS_DETECT_BLOCKING: u32 = 64;
+/// The monitor looks for all conditions, with the limits of the fields from `stall_ns` on, and
+/// writes a report of each to stderr. Without this flag it writes a sentence about a few of them.
+pub const UMS_MONITOR: u32 = 128;
+/// The report of a deadlock says where each lock was taken, and each reader of an ums_rwlock counts
+/// as an owner. It costs a few microseconds for each lock that is taken, in the whole process.
+pub const UMS_TRACE_LOCKS: u32 = 256;
+/// The monitor writes no reports to stderr; on_report gets them.
+pub const UMS_NO_REPORTS: u32 = 512;
 
 /// The options of a node. Set `size` to sizeof(ums_options), and all other fields to zero for the
 /// defaults.
@@ -92,49 +109,52 @@ pub struct ums_options {
     /// UMS_IO_...
     pub io: u32,
     /// UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED,
-    /// UMS_NO_IDLE_SPIN, combined with |.
+    /// UMS_NO_IDLE_SPIN, UMS_DETECT_BLOCKING, UMS_MONITOR, UMS_TRACE_LOCKS, UMS_NO_REPORTS,
+    /// combined with |.
     pub flags: u32,
+    /// For the monitor, as all fields below, which need UMS_MONITOR: how long a worker or a
+    /// completion routine may run without yielding before it is reported; 0: 200 ms.
+    pub stall_ns: u64,
+    /// The same for a worker whose thread gets no processor; 0: 1 s.
+    pub starved_ns: u64,
+    /// After what time such a worker is reported as non-yielding; 0: 10 s.
+    pub non_yield_ns: u64,
+    /// After what time the request of such a worker is cancelled; 0: never.
+    pub cancel_after_ns: u64,
+    /// How long requests may wait, while all workers wait too, before that is reported; 0: 1 s.
+    pub no_workers_ns: u64,
+    /// How long requests may wait for any other reason before that is reported; 0: 10 s.
+    pub not_picked_up_ns: u64,
+    /// How long no scheduler may have picked up a request before that is reported; 0: 60 s.
+    pub all_stuck_ns: u64,
+    /// How long a wait must last before the monitor looks whether it is part of a deadlock, which
+    /// it reports, and breaks by ending one wait with -EDEADLK; 0: 1 s. UMS_FOREVER: never.
+    pub deadlock_ns: u64,
+    /// After what time a condition that lasts is reported again; 0: 60 s.
+    pub repeat_ns: u64,
+    /// Called with each report; may be NULL.
+    pub on_report: ums_on_report,
+    /// The argument of on_report.
+    pub report_arg: Argument,
+}
+
+/// Reads a structure that begins with its size, whatever that is; NULL means all defaults.
+pub(super) fn record<T: Copy + Default>(from: &Record<'_, T>, name: &str) -> Result<T, Fault> {
+    from.read().map_err(|misfit| match misfit {
+        Misfit::Size(size) => {
+            let text = format!("{name}.size is {size}: set it to sizeof({name})");
+            Fault::new(libc::EINVAL, text)
+        }
+        Misfit::UnknownField => {
+            Fault::new(libc::E2BIG, format!("{name} has fields that are not known here"))
+        }
+    })
 }
 
 impl ums_options {
-    /// Reads the caller's options, whatever the size of its structure; NULL means all defaults.
+    /// Reads the caller's options.
     pub fn read(from: &Record<'_, ums_options>) -> Result<ums_options, Fault> {
-        let theirs = from.bytes(4096).map_err(|size| {
-            let text = format!("ums_options.size is {size}: set it to sizeof(ums_options)");
-            Fault::new(libc::EINVAL, text)
-        })?;
-        let (known, unknown) = theirs.split_at(theirs.len().min(size_of::<ums_options>()));
-        if unknown.iter().any(|byte| *byte != 0) {
-            return Err(Fault::new(libc::E2BIG, "ums_options has fields that are not known here"));
-        }
-        let mut bytes = [0; size_of::<ums_options>()];
-        bytes[..known.len()].copy_from_slice(known);
-        Ok(ums_options::of_bytes(&bytes))
-    }
-
-    fn of_bytes(bytes: &[u8; size_of::<ums_options>()]) -> ums_options {
-        let word =
-            |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes));
-        let long =
-            |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        let int =
-            |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
-        ums_options {
-            size: word(offset_of!(ums_options, size)),
-            schedulers: word(offset_of!(ums_options, schedulers)),
-            max_workers: word(offset_of!(ums_options, max_workers)),
-            min_workers: word(offset_of!(ums_options, min_workers)),
-            queue_limit: word(offset_of!(ums_options, queue_limit)),
-            stack_size: word(offset_of!(ums_options, stack_size)),
-            preemptive_limit: word(offset_of!(ums_options, preemptive_limit)),
-            idle_worker_timeout_ns: long(offset_of!(ums_options, idle_worker_timeout_ns)),
-            idle_spin_ns: long(offset_of!(ums_options, idle_spin_ns)),
-            queue_timeout_ns: long(offset_of!(ums_options, queue_timeout_ns)),
-            worker_kind: int(offset_of!(ums_options, worker_kind)),
-            placement: int(offset_of!(ums_options, placement)),
-            io: int(offset_of!(ums_options, io)),
-            flags: int(offset_of!(ums_options, flags)),
-        }
+        record(from, "ums_options")
     }
 
     /// Returns a builder with these options.
@@ -160,6 +180,11 @@ impl ums_options {
         ] {
             builder = if value == 0 { builder } else { set(builder, span(value)) };
         }
+        self.flagged(self.chosen(builder)?)
+    }
+
+    /// Sets the options that choose one of several values.
+    fn chosen(&self, mut builder: Builder) -> Result<Builder, Fault> {
         builder = builder.placement(match self.placement {
             UMS_PLACEMENT_HINTED => Placement::Hinted,
             UMS_PLACEMENT_CLASSIC => Placement::Classic,
@@ -174,11 +199,16 @@ impl ums_options {
             UMS_IO_SYNC => IoChoice::Sync,
             other => return Err(unknown("io", other)),
         });
-        builder = match self.worker_kind {
+        Ok(match self.worker_kind {
             UMS_WORKERS_THREAD => builder,
             UMS_WORKERS_FIBER => caller::fiber_workers(builder),
+            UMS_WORKERS_CONTEXT => builder.own_context_workers(),
             other => return Err(unknown("worker_kind", other)),
-        };
+        })
+    }
+
+    /// Sets the options that are flags, and those of the monitor.
+    fn flagged(&self, mut builder: Builder) -> Result<Builder, Fault> {
         let known = [
             UMS_CLASSIC,
             UMS_PIN,
@@ -186,6 +216,10 @@ impl ums_options {
             UMS_NO_WARNINGS,
             UMS_KEEP_BLOCKED,
             UMS_NO_IDLE_SPIN,
+            UMS_DETECT_BLOCKING,
+            UMS_MONITOR,
+            UMS_TRACE_LOCKS,
+            UMS_NO_REPORTS,
         ];
         let known = known.into_iter().fold(0, |all, flag| all | flag);
         if self.flags & !known != 0 {
@@ -194,8 +228,45 @@ impl ums_options {
         let has = |flag| self.flags & flag != 0;
         builder = if has(UMS_CLASSIC) { builder.classic() } else { builder };
         builder = if has(UMS_NO_IDLE_SPIN) { builder.idle_spin(Duration::ZERO) } else { builder };
+        builder = builder.detect_blocking(has(UMS_DETECT_BLOCKING));
+        if let Some(options) = self.monitor()? {
+            builder = builder.monitor(options);
+        }
         builder = builder.pin(has(UMS_PIN)).precommit_stacks(has(UMS_PRECOMMIT_STACKS));
         Ok(builder.warnings(!has(UMS_NO_WARNINGS)).take_over_blocked(!has(UMS_KEEP_BLOCKED)))
+    }
+
+    /// Returns the monitor's options; `None` if the program has not asked for the monitor.
+    fn monitor(&self) -> Result<Option<Options>, Fault> {
+        let mut options = Options::default();
+        let mut is_set = self.on_report.is_some();
+        for (ns, set) in [
+            (self.stall_ns, Options::stall as fn(Options, _) -> Options),
+            (self.starved_ns, Options::starved),
+            (self.non_yield_ns, Options::non_yield),
+            (self.cancel_after_ns, Options::cancel_after),
+            (self.no_workers_ns, Options::no_workers),
+            (self.not_picked_up_ns, Options::not_picked_up),
+            (self.all_stuck_ns, Options::all_stuck),
+            (self.deadlock_ns, Options::deadlock),
+            (self.repeat_ns, Options::repeat),
+        ] {
+            is_set |= ns > 0;
+            options = if ns == 0 { options } else { set(options, span(ns)) };
+        }
+        let has = |flag| self.flags & flag != 0;
+        is_set |= has(UMS_TRACE_LOCKS) || has(UMS_NO_REPORTS);
+        if !has(UMS_MONITOR) {
+            let text = "an option of the monitor is set: add UMS_MONITOR to the flags";
+            return if is_set { Err(Fault::new(libc::EINVAL, text)) } else { Ok(None) };
+        }
+        options = options.trace_locks(has(UMS_TRACE_LOCKS));
+        options = options.stderr(!has(UMS_NO_REPORTS) && !has(UMS_NO_WARNINGS));
+        if let Some(function) = self.on_report {
+            let arg = self.report_arg;
+            options = options.on_report(move |report| monitor::tell(report, function, arg));
+        }
+        Ok(Some(options))
     }
 }
 
@@ -232,10 +303,12 @@ mod tests {
     #[test]
     fn values_that_mean_nothing_are_refused() {
         for bad in [
-            ums_options { worker_kind: 2, ..Default::default() },
+            ums_options { worker_kind: 3, ..Default::default() },
             ums_options { placement: 4, ..Default::default() },
             ums_options { io: 4, ..Default::default() },
-            ums_options { flags: 64, ..Default::default() },
+            ums_options { flags: 1024, ..Default::default() },
+            ums_options { stall_ns: 1, ..Default::default() },
+            ums_options { flags: UMS_NO_REPORTS, ..Default::default() },
         ] {
             assert_eq!(bad.builder().unwrap_err().errno(), libc::EINVAL);
         }

@@ -1,4 +1,4 @@
-//! Statistics as text and as JSON.
+//! Statistics as text and as JSON, and the statistics socket.
 //!
 //! The text is the table of the original, row for row. The JSON contains all statistics: an object
 //! with one array for each table of a snapshot; an array has an object for each row.
@@ -6,10 +6,12 @@
 use std::ffi::{CString, c_int};
 use std::fmt::Write;
 
+use ums::stats::StatsSocket;
+
 use super::fault::{Fault, guard};
-use super::node::ums_node;
-use super::object::{self, ConstHandle};
-use crate::caller::{GivenText, Out};
+use super::node::{self, ums_node};
+use super::object::{self, ConstHandle, Handle};
+use crate::caller::{GivenText, Out, Text};
 
 /// Stores the statistics of the original as text: a header, then a name and a value on each line.
 /// The caller frees the text with ums_text_free.
@@ -40,6 +42,30 @@ pub extern "C" fn ums_node_stats_json(
         let mut json = object::get(node)?.node.snapshot().to_json();
         json.push('\n');
         give(json, text)
+    })
+}
+
+/// Serves the node's statistics to other processes of the same user over a Unix-domain socket with
+/// this path; `ums stats` and `ums top` read it. NULL: where these commands find it by the number
+/// of the process. A second call replaces the socket. -EADDRINUSE: another process listens there.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_node_serve_stats(node: Handle<ums_node>, path: Text<'_>) -> c_int {
+    guard(|| {
+        let path = node::text(&path, "path")?;
+        let at = path.map_or(StatsSocket::ByPid, |path| StatsSocket::At(path.into()));
+        object::get(node)?.node.serve_stats(at)?;
+        Ok(0)
+    })
+}
+
+/// Sets what `ums stats` shows beside the program's name where a user must choose among several
+/// processes, such as the address that it serves.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_node_describe(node: Handle<ums_node>, text: Text<'_>) -> c_int {
+    guard(|| {
+        let text = node::text(&text, "text")?.ok_or_else(|| Fault::null("text"))?;
+        object::get(node)?.node.describe(text);
+        Ok(0)
     })
 }
 

@@ -1,4 +1,5 @@
-//! Waits: mutex, condition variable, event and semaphore, for workers and for plain threads.
+//! Waits: mutex, reader-writer lock, condition variable, event, semaphore and barrier, for workers
+//! and for plain threads.
 //!
 //! Every wait has a time limit (0: do not wait, `UMS_FOREVER`: no limit). Cancelling the caller's
 //! work request ends the wait. An object with waiters is in use, so it cannot be freed.
@@ -9,16 +10,22 @@ use std::time::Instant;
 
 use ums::WaitReason;
 use ums::lock::Lock;
-use ums::sync::{Event, RawMutex, Semaphore, Sleeper, Wait};
+use ums::sync::{Barrier, Event, RawMutex, RawRwLock, Semaphore, Share, Sleeper, Wait};
 
 use super::fault::{Fault, answer, guard};
 use super::node::is_forever;
-use super::object::{self, ConstHandle, Handle, Object, objects};
+use super::object::{self, ConstHandle, Handle, end_of, give, objects};
 use super::options::span;
 use crate::caller::Out;
 
 /// A lock that belongs to the worker (or thread) that has locked it; first come, first served.
 pub struct ums_mutex {
+    _opaque: [u8; 0],
+}
+
+/// A lock that several readers may have at the same time, or one writer alone; first come, first
+/// served.
+pub struct ums_rwlock {
     _opaque: [u8; 0],
 }
 
@@ -37,25 +44,18 @@ pub struct ums_semaphore {
     _opaque: [u8; 0],
 }
 
+/// A point where a fixed number of callers wait for each other.
+pub struct ums_barrier {
+    _opaque: [u8; 0],
+}
+
 objects! {
     ums_mutex = b"ums mutx": RawMutex;
+    ums_rwlock = b"ums rwlk": RawRwLock;
     ums_condvar = b"ums cndv": Lock<VecDeque<Sleeper>>;
     ums_event = b"ums evnt": Event;
     ums_semaphore = b"ums sema": Semaphore;
-}
-
-/// Creates an object and passes it to the caller.
-fn give<O: Object>(mut out: Out<'_, Handle<O>>, value: O::Value) -> Result<c_int, Fault> {
-    if out.is_null() {
-        return Err(Fault::null(O::NAME));
-    }
-    out.put(object::make(value));
-    Ok(0)
-}
-
-/// Frees an object that is not in use. NULL is allowed.
-fn free<O: Object>(pointer: Handle<O>, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
-    guard(|| if pointer.is_null() { Ok(0) } else { object::free(pointer, idle).map(|()| 0) })
+    ums_barrier = b"ums barr": Barrier;
 }
 
 /// Creates a mutex.
@@ -67,7 +67,7 @@ pub extern "C" fn ums_mutex_new(mutex: Out<'_, Handle<ums_mutex>>) -> c_int {
 /// Frees a mutex. NULL is allowed. -EBUSY: the mutex is locked.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_mutex_free(mutex: Handle<ums_mutex>) -> c_int {
-    free(mutex, |mutex| !mutex.is_locked())
+    end_of(mutex, |mutex| !mutex.is_locked())
 }
 
 /// Locks a mutex, waiting for at most this long. -EDEADLK: the caller has locked it already.
@@ -105,6 +105,77 @@ fn mine(mutex: &RawMutex) -> Result<(), Fault> {
     mutex.is_mine().then_some(()).ok_or_else(not)
 }
 
+/// Creates a reader-writer lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_rwlock_new(rwlock: Out<'_, Handle<ums_rwlock>>) -> c_int {
+    guard(|| give(rwlock, RawRwLock::new()))
+}
+
+/// Frees a reader-writer lock. NULL is allowed. -EBUSY: the lock is held.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_rwlock_free(rwlock: Handle<ums_rwlock>) -> c_int {
+    end_of(rwlock, |rwlock| !rwlock.is_locked())
+}
+
+/// Locks for reading, waiting for at most this long. A reader that arrives while a writer waits
+/// queues behind it, so do not lock twice. -EDEADLK: the caller has locked it for writing.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_rwlock_read(rwlock: Handle<ums_rwlock>, timeout_ns: u64) -> c_int {
+    lock_share(rwlock, Share::Shared, timeout_ns)
+}
+
+/// Locks for writing, waiting for at most this long. Readers are only counted: a caller that has
+/// locked for reading would wait for itself. -EDEADLK: the caller has locked it for writing.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_rwlock_write(rwlock: Handle<ums_rwlock>, timeout_ns: u64) -> c_int {
+    lock_share(rwlock, Share::Exclusive, timeout_ns)
+}
+
+fn lock_share(rwlock: Handle<ums_rwlock>, share: Share, timeout_ns: u64) -> c_int {
+    guard(|| {
+        let rwlock = object::get(rwlock)?;
+        if rwlock.try_lock(share) {
+            return Ok(0);
+        }
+        if rwlock.is_mine() {
+            return Err(Fault::new(
+                libc::EDEADLK,
+                "the caller has locked this for writing already",
+            ));
+        }
+        if timeout_ns == 0 {
+            return Err(ums::WaitError::TimedOut.into());
+        }
+        rwlock.lock_for(share, span(timeout_ns))?;
+        Ok(0)
+    })
+}
+
+/// Unlocks what the caller has locked, for reading or for writing. -EPERM: the lock is free, or
+/// another caller writes.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_rwlock_unlock(rwlock: Handle<ums_rwlock>) -> c_int {
+    guard(|| {
+        let released = object::get(rwlock)?.release();
+        let not = || Fault::new(libc::EPERM, "the caller has not locked this");
+        released.then_some(0).ok_or_else(not)
+    })
+}
+
+/// Turns the caller's lock for writing into one for reading; no writer comes between. -EPERM: the
+/// caller has not locked it for writing.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_rwlock_downgrade(rwlock: Handle<ums_rwlock>) -> c_int {
+    guard(|| {
+        let rwlock = object::get(rwlock)?;
+        if !rwlock.is_mine() {
+            return Err(Fault::new(libc::EPERM, "the caller has not locked this for writing"));
+        }
+        rwlock.downgrade();
+        Ok(0)
+    })
+}
+
 /// Creates a condition variable.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_condvar_new(condvar: Out<'_, Handle<ums_condvar>>) -> c_int {
@@ -114,7 +185,7 @@ pub extern "C" fn ums_condvar_new(condvar: Out<'_, Handle<ums_condvar>>) -> c_in
 /// Frees a condition variable. NULL is allowed. -EBUSY: the condition variable has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_condvar_free(condvar: Handle<ums_condvar>) -> c_int {
-    free(condvar, |_| true)
+    end_of(condvar, |_| true)
 }
 
 /// Unlocks the mutex, waits for a notification, and locks the mutex again, even if it returns
@@ -200,7 +271,7 @@ pub extern "C" fn ums_event_new(
 /// Frees an event. NULL is allowed. -EBUSY: the event has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_free(event: Handle<ums_event>) -> c_int {
-    free(event, |_| true)
+    end_of(event, |_| true)
 }
 
 /// Sets an event.
@@ -248,7 +319,7 @@ pub extern "C" fn ums_semaphore_new(
 /// Frees a semaphore. NULL is allowed. -EBUSY: the semaphore has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_free(semaphore: Handle<ums_semaphore>) -> c_int {
-    free(semaphore, |_| true)
+    end_of(semaphore, |_| true)
 }
 
 /// Acquires one permit, waiting for at most this long.
@@ -292,4 +363,29 @@ fn room(more: usize, there: usize) -> Result<(), Fault> {
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_available(semaphore: ConstHandle<ums_semaphore>) -> usize {
     answer(0, || Ok(object::get(semaphore)?.available()))
+}
+
+/// Creates a barrier for this many callers. -EINVAL: 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_barrier_new(callers: usize, barrier: Out<'_, Handle<ums_barrier>>) -> c_int {
+    guard(|| {
+        if callers == 0 {
+            return Err(Fault::new(libc::EINVAL, "a barrier is for at least one caller"));
+        }
+        give(barrier, Barrier::new(callers))
+    })
+}
+
+/// Frees a barrier. NULL is allowed. -EBUSY: a call of ums_barrier_wait has not returned yet.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_barrier_free(barrier: Handle<ums_barrier>) -> c_int {
+    end_of(barrier, |_| true)
+}
+
+/// Waits until as many callers have arrived as the barrier is for, for at most this long. Returns 1
+/// for the caller that arrived last, and 0 for the others. Then the barrier can be used again. A
+/// caller whose wait fails does not count.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_barrier_wait(barrier: Handle<ums_barrier>, timeout_ns: u64) -> c_int {
+    guard(|| Ok(object::get(barrier)?.wait_for(span(timeout_ns))?.is_leader().into()))
 }

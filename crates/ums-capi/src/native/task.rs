@@ -57,6 +57,19 @@ pub struct Task {
     request: u64,
 }
 
+impl Task {
+    /// Takes the handle, for a caller that is about to wait for the task.
+    pub(super) fn take(&self) -> Result<JoinHandle<Argument>, Fault> {
+        let busy = || Fault::new(libc::EBUSY, "another caller waits for this task already");
+        self.handle.lock().take().ok_or_else(busy)
+    }
+
+    /// Puts the handle back after a wait that has not ended the task.
+    pub(super) fn put_back(&self, handle: JoinHandle<Argument>) {
+        *self.handle.lock() = Some(handle);
+    }
+}
+
 /// Stores a pointer to the task in `out`. If `out` is NULL, detaches the task.
 pub(super) fn give(handle: JoinHandle<Argument>, mut out: Out<'_, Handle<ums_task>>) {
     if out.is_null() {
@@ -100,15 +113,13 @@ pub extern "C" fn ums_task_join(
     guard(|| {
         let task = object::get(task)?;
         ums::worker::assert_may_wait();
-        let handle = task.handle.lock().take();
-        let mut handle = handle
-            .ok_or_else(|| Fault::new(libc::EBUSY, "another caller waits for this task already"))?;
+        let mut handle = task.take()?;
         let joined = if timeout_ns == UMS_FOREVER {
             handle.join_uncancellable()
         } else {
             let joined = handle.join_for(span(timeout_ns));
             if let Err(JoinError::Wait((), error)) = joined {
-                *task.handle.lock() = Some(handle);
+                task.put_back(handle);
                 return Err(error.into());
             }
             joined

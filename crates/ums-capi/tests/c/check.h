@@ -31,15 +31,24 @@
 
 #define MS 1000000ull
 
-static inline ums_node *node_of(int argc, char **argv, size_t schedulers)
+/* The default options, with the kind of workers that the program's first argument names. */
+static inline ums_options options_of(int argc, char **argv)
 {
     ums_options options;
-    ums_node *node = NULL;
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
-    options.schedulers = schedulers;
     if (argc > 1 && strcmp(argv[1], "fiber") == 0)
         options.worker_kind = UMS_WORKERS_FIBER;
+    if (argc > 1 && strcmp(argv[1], "context") == 0)
+        options.worker_kind = UMS_WORKERS_CONTEXT;
+    return options;
+}
+
+static inline ums_node *node_of(int argc, char **argv, size_t schedulers)
+{
+    ums_options options = options_of(argc, argv);
+    ums_node *node = NULL;
+    options.schedulers = schedulers;
     IS(0, ums_node_new(&options, &node));
     return node;
 }

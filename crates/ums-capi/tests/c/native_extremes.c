@@ -17,7 +17,7 @@ static const uint64_t over[] = { 0, 1 };
 static const uint64_t endless[] = { UMS_FOREVER, UMS_FOREVER - 1, INT64_MAX,
                                     (uint64_t)INT64_MAX + 1 };
 static const uint64_t nowhere[] = { (uint64_t)INT64_MAX + 1, UINT64_MAX - 1 };
-static const char *kind;
+static ums_options given;
 
 /* A wait: `make` makes its object, `wake` ends the wait, and `unmake` frees the object. */
 struct wait {
@@ -65,6 +65,10 @@ static ums_event *event;
 static ums_mutex *mutex;
 static ums_condvar *condvar;
 static ums_semaphore *semaphore;
+static ums_rwlock *rwlock;
+static ums_barrier *barrier;
+static ums_channel *channel;
+static ums_group *group;
 static ums_task *task;
 static int ends[2];
 static struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -109,22 +113,46 @@ static void free_condvar(void)
     IS(0, ums_mutex_free(mutex));
 }
 
-/* A thread that holds the mutex until it is told to release it. */
+static void make_barrier(void)
+{
+    IS(0, ums_barrier_new(2, &barrier));
+    atomic_store(&has_waited, 0);
+}
+static int64_t meet(uint64_t ns)
+{
+    int result = ums_barrier_wait(barrier, ns);
+    atomic_store(&has_waited, 1);
+    return result;
+}
+static void come(void)
+{
+    /* The wait may not have begun when this is called. */
+    do {
+        ums_barrier_wait(barrier, 0);
+        usleep(1000);
+    } while (!atomic_load(&has_waited));
+}
+static void free_barrier(void) { IS(0, ums_barrier_free(barrier)); }
+
+/* A thread that holds both locks until it is told to release them. */
 static pthread_t holder;
 static atomic_int holds, may_release;
 static void *hold(void *arg)
 {
     (void)arg;
     IS(0, ums_mutex_lock(mutex, UMS_FOREVER));
+    IS(0, ums_rwlock_write(rwlock, UMS_FOREVER));
     atomic_store(&holds, 1);
     while (!atomic_load(&may_release))
         usleep(100);
+    IS(0, ums_rwlock_unlock(rwlock));
     IS(0, ums_mutex_unlock(mutex));
     return NULL;
 }
 static void make_held(void)
 {
     IS(0, ums_mutex_new(&mutex));
+    IS(0, ums_rwlock_new(&rwlock));
     atomic_store(&holds, 0);
     atomic_store(&may_release, 0);
     CHECK(pthread_create(&holder, NULL, hold, NULL) == 0);
@@ -138,11 +166,71 @@ static int64_t lock_mutex(uint64_t ns)
         IS(0, ums_mutex_unlock(mutex));
     return result;
 }
+static int64_t lock_to_read(uint64_t ns)
+{
+    int result = ums_rwlock_read(rwlock, ns);
+    if (result == 0)
+        IS(0, ums_rwlock_unlock(rwlock));
+    return result;
+}
+static int64_t lock_to_write(uint64_t ns)
+{
+    int result = ums_rwlock_write(rwlock, ns);
+    if (result == 0)
+        IS(0, ums_rwlock_unlock(rwlock));
+    return result;
+}
 static void let_go(void) { atomic_store(&may_release, 1); }
 static void free_held(void)
 {
     CHECK(pthread_join(holder, NULL) == 0);
     IS(0, ums_mutex_free(mutex));
+    IS(0, ums_rwlock_free(rwlock));
+}
+
+static void make_channel(void) { IS(0, ums_channel_new(1, &channel)); }
+static int64_t receive(uint64_t ns)
+{
+    void *value;
+    return ums_channel_recv(channel, ns, &value);
+}
+static void send_one(void) { IS(0, ums_channel_send(channel, NULL, UMS_FOREVER)); }
+static void free_channel(void) { IS(0, ums_channel_free(channel)); }
+static void make_full_channel(void)
+{
+    make_channel();
+    send_one();
+}
+static int64_t send_more(uint64_t ns) { return ums_channel_send(channel, NULL, ns); }
+static void take_one(void)
+{
+    void *value;
+    IS(0, ums_channel_recv(channel, UMS_FOREVER, &value));
+}
+
+static int64_t select_event(uint64_t ns)
+{
+    ums_arm arm = { .kind = UMS_ARM_EVENT, .object = event };
+    return ums_select(&arm, 1, 0, ns);
+}
+
+static int until_set_in_group(void *arg)
+{
+    (void)arg;
+    return ums_event_wait(event, UMS_FOREVER);
+}
+static void make_group(void)
+{
+    make_event();
+    IS(0, ums_group_new(node, &group));
+    IS(0, ums_group_spawn(group, until_set_in_group, NULL));
+}
+static int64_t wait_group(uint64_t ns) { return ums_group_wait(group, ns, NULL); }
+static void free_group(void)
+{
+    IS(0, ums_group_wait(group, UMS_FOREVER, NULL));
+    IS(0, ums_group_free(group));
+    free_event();
 }
 
 static void *until_set(void *arg)
@@ -170,6 +258,7 @@ static void free_task(void)
 }
 
 static void make_pipe(void) { IS(0, pipe2(ends, O_NONBLOCK | O_CLOEXEC)); }
+static int64_t wait_pipe(uint64_t ns) { return ums_wait_fd(ends[0], UMS_READABLE, ns); }
 static int64_t read_pipe(uint64_t ns) { return ums_read(ends[0], byte, 1, UMS_CURRENT, ns); }
 static void write_pipe(void) { IS(1, write(ends[1], "x", 1)); }
 static void close_both(void)
@@ -285,6 +374,29 @@ static void permits(void)
         IS(-EOVERFLOW, ums_semaphore_new(bad[i], &semaphore));
 }
 
+static void sizes(void)
+{
+    ums_arm arm = { .kind = UMS_ARM_EVENT };
+    void *value = NULL;
+    IS(-EINVAL, ums_barrier_new(0, &barrier));
+    IS(0, ums_barrier_new(SIZE_MAX, &barrier));
+    IS(-ETIMEDOUT, ums_barrier_wait(barrier, 1));
+    IS(0, ums_barrier_free(barrier));
+    IS(0, ums_channel_new(0, &channel));
+    IS(-ETIMEDOUT, ums_channel_send(channel, NULL, 1));
+    IS(0, ums_channel_free(channel));
+    IS(0, ums_channel_new(SIZE_MAX, &channel));
+    for (intptr_t i = 0; i < 1000; i++)
+        IS(0, ums_channel_send(channel, (void *)i, 0));
+    for (intptr_t i = 0; i < 1000; i++) {
+        IS(0, ums_channel_recv(channel, 0, &value));
+        IS(i, (intptr_t)value);
+    }
+    IS(0, ums_channel_free(channel));
+    IS(-EINVAL, ums_select(&arm, 0, 0, UMS_FOREVER));
+    IS(-EINVAL, ums_select(&arm, SIZE_MAX, 0, UMS_FOREVER));
+}
+
 static void *both(void *arg)
 {
     static const struct wait waits[] = {
@@ -292,6 +404,14 @@ static void *both(void *arg)
         { "ums_semaphore_acquire", make_semaphore, acquire, release, free_semaphore },
         { "ums_condvar_wait", make_condvar, wait_condvar, notify, free_condvar },
         { "ums_mutex_lock", make_held, lock_mutex, let_go, free_held },
+        { "ums_rwlock_read", make_held, lock_to_read, let_go, free_held },
+        { "ums_rwlock_write", make_held, lock_to_write, let_go, free_held },
+        { "ums_barrier_wait", make_barrier, meet, come, free_barrier },
+        { "ums_channel_recv", make_channel, receive, send_one, free_channel },
+        { "ums_channel_send", make_full_channel, send_more, take_one, free_channel },
+        { "ums_select", make_event, select_event, set_event, free_event },
+        { "ums_group_wait", make_group, wait_group, set_event, free_group },
+        { "ums_wait_fd", make_pipe, wait_pipe, write_pipe, close_both },
         { "ums_read", make_pipe, read_pipe, write_pipe, close_both },
         { "ums_write", make_full, fill_more, drain, close_both },
         { "ums_accept", make_listener, accept_one, connect_one, close_both },
@@ -301,6 +421,7 @@ static void *both(void *arg)
     connects();
     positions();
     permits();
+    sizes();
     for (size_t i = 0; i < LENGTH(over); i++)
         IS(0, ums_sleep(over[i]));
     return arg;
@@ -339,16 +460,17 @@ static void nodes(void)
 
 static void options(void)
 {
-    for (size_t field = 0; field < 9; field++) {
-        ums_options o;
+    for (size_t field = 0; field < 18; field++) {
+        ums_options o = given;
         ums_node *made = NULL;
-        memset(&o, 0, sizeof o);
-        o.size = sizeof o;
         o.schedulers = 1;
-        o.worker_kind = strcmp(kind, "fiber") == 0 ? UMS_WORKERS_FIBER : 0;
+        o.flags = field < 9 ? 0 : UMS_MONITOR;
         size_t *sizes[] = { &o.schedulers, &o.max_workers,  &o.stack_size,
                             &o.min_workers, &o.queue_limit, &o.preemptive_limit };
-        uint64_t *times[] = { &o.idle_worker_timeout_ns, &o.idle_spin_ns, &o.queue_timeout_ns };
+        uint64_t *times[] = { &o.idle_worker_timeout_ns, &o.idle_spin_ns,     &o.queue_timeout_ns,
+                              &o.stall_ns,               &o.starved_ns,       &o.non_yield_ns,
+                              &o.cancel_after_ns,        &o.no_workers_ns,    &o.not_picked_up_ns,
+                              &o.all_stuck_ns,           &o.deadlock_ns,      &o.repeat_ns };
         if (field < 6)
             *sizes[field] = SIZE_MAX;
         else
@@ -371,7 +493,7 @@ static void options(void)
 int main(int argc, char **argv)
 {
     void *result;
-    kind = argc > 1 ? argv[1] : "thread";
+    given = options_of(argc, argv);
     snprintf(address.sun_path, sizeof address.sun_path, "/tmp/ums-extremes-%d", (int)getpid());
     node = node_of(argc, argv, 1);
     fprintf(stderr, "on a plain thread\n");

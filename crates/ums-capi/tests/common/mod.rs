@@ -1,7 +1,7 @@
 //! Compiles C and C++ programs against the library that this build has made, and runs them.
 //!
-//! These tests need a C compiler. If there is no C++ compiler, C++ programs are skipped, and their
-//! names are printed.
+//! These tests need a C compiler. If a compiler is not installed, the programs that need it are
+//! skipped, and their names are printed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,8 +20,8 @@ pub struct Recipe<'a> {
     pub source: &'a str,
     /// The folder with the headers, below `include`.
     pub include: &'a str,
-    /// Whether warnings are errors. The project's own code must compile without warnings.
-    pub strict: bool,
+    /// The name of the compiler; `cc` is the system's for the language of the source.
+    pub by: &'a str,
     /// Whether it is linked with the static library.
     pub is_static: bool,
 }
@@ -45,12 +45,17 @@ fn built(prefix: &str, suffix: &str) -> PathBuf {
     ours.max_by_key(age).expect("cargo built the library for this test")
 }
 
-fn compiler(cpp: bool) -> Option<Command> {
+/// Returns the compiler with this name.
+fn compiler(name: &str) -> Option<Command> {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let tool = cc::Build::new()
+    let mut build = cc::Build::new();
+    if !["cc", "c++"].contains(&name) {
+        build.compiler(name);
+    }
+    let tool = build
         .cargo_metadata(false)
         .warnings(false)
-        .cpp(cpp)
+        .cpp(name == "c++")
         .opt_level(1)
         .debug(true)
         .target(&triple)
@@ -76,26 +81,25 @@ impl Workshop {
         Workshop { folder }
     }
 
-    /// Compiles a program. If there is no compiler for it, prints that and returns None.
+    /// Compiles a program. If its compiler is not installed, prints that and returns None.
     pub fn make(&self, recipe: Recipe<'_>) -> Option<PathBuf> {
+        let is_cpp = recipe.source.ends_with(".cpp");
+        let by = if is_cpp && recipe.by == "cc" { "c++" } else { recipe.by };
+        let Some(mut command) = compiler(by) else {
+            assert!(by != "cc", "these tests need a C compiler");
+            ums::testing::skipped(by, recipe.source);
+            return None;
+        };
         let source = match recipe.source.strip_prefix("examples/") {
             Some(_) => root().join(recipe.source),
             None => root().join("tests/c").join(recipe.source),
         };
-        let is_cpp = recipe.source.ends_with(".cpp");
-        let Some(mut command) = compiler(is_cpp) else {
-            assert!(is_cpp, "these tests need a C compiler");
-            ums::testing::skipped("c++", recipe.source);
-            return None;
-        };
-        let name = recipe.source.replace(['/', '.'], "_");
+        let name = format!("{}_{by}", recipe.source.replace(['/', '.'], "_"));
         let program = self.folder.path().join(if recipe.is_static { name + "_a" } else { name });
         command.arg("-I").arg(root().join("include").join(recipe.include));
         command.arg("-pthread");
-        if recipe.strict {
-            command.args(["-Wall", "-Wextra", "-Werror"]);
-            command.arg(if is_cpp { "-std=c++17" } else { "-std=c11" }).arg("-D_GNU_SOURCE");
-        }
+        command.args(["-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]);
+        command.arg(if is_cpp { "-std=c++17" } else { "-std=c11" });
         command.arg(&source).arg("-o").arg(&program).arg("-L").arg(self.folder.path());
         if recipe.is_static {
             command.args(["-lums_static", "-lm", "-ldl", "-lrt", "-lgcc_s"]);
