@@ -12,15 +12,14 @@ flags=$(sed -nE 's/^(Cflags|Libs): //p' "$file" | sed "s|\${prefix}|$prefix|g" |
 if command -v pkg-config >/dev/null; then
     PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --exists --print-errors ums ums-windows
 fi
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+folder=$(mktemp -d) server=
+trap '[ -z "$server" ] || kill "$server"; rm -rf "$folder"' EXIT
 
 # Starts the server, sets and gets a key, and ends the server by SIGTERM.
 ask_and_end() {
-    local port answers server
+    local port answers
     "$1" 0 >"$folder/said" &
     server=$!
-    trap 'kill $server 2>/dev/null || true; rm -rf "$folder"' EXIT
     until grep -q listening "$folder/said"; do sleep 0.1; done
     port=$(sed -n 's/^listening on .*://p' "$folder/said")
     exec 3<>"/dev/tcp/127.0.0.1/$port"
@@ -30,6 +29,7 @@ ask_and_end() {
     [ "$answers" = "OK VALUE blue BYE " ] || { echo "it answered: $answers"; return 1; }
     kill -TERM "$server"
     wait "$server"
+    server=
     grep stopped "$folder/said"
 }
 
