@@ -447,8 +447,8 @@ typedef int (*ums_group_function)(void *arg);
 /**
  * Called once when the request has ended, with the number of bytes (accept: the new descriptor),
  * or a negative errno (-ECANCELED: it was cancelled). It runs between two workers of the
- * scheduler, or before the submitting call returns. It may enqueue, submit and set events. It must
- * not wait.
+ * scheduler, or before the submitting call returns. It may enqueue, submit, set events, and use
+ * channels with the time limit 0. It must not wait.
  */
 typedef void (*ums_routine)(void *arg, int64_t result);
 
@@ -577,9 +577,9 @@ int ums_node_new(const struct ums_options *options, struct ums_node **node);
 int ums_node_shutdown(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 
 /**
- * Like `ums_node_shutdown`, for a node that serves clients: cancels tasks that wait for a
- * connection first, and those that begin such a wait later, so that the other tasks get the grace
- * time.
+ * Like `ums_node_shutdown`, for a node that serves clients: first stops its servers, and cancels
+ * tasks that wait for a connection, and those that begin such a wait later, so that the other
+ * tasks get the grace time.
  */
 int ums_node_drain(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 

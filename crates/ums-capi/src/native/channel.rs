@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use ums::sync::channel::{Receiver, Sender, bounded};
 
 use super::fault::{Fault, answer, guard};
-use super::object::{self, ConstHandle, Handle, end_of, give, objects};
+use super::object::{self, ConstHandle, Handle, discard, give, objects};
 use super::options::span;
 use crate::caller::{Argument, Out};
 
@@ -40,7 +40,7 @@ pub extern "C" fn ums_channel_new(bound: usize, channel: Out<'_, Handle<ums_chan
 /// another call uses the channel.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_channel_free(channel: Handle<ums_channel>) -> c_int {
-    end_of(channel, |_| true)
+    discard(channel, |_| true)
 }
 
 /// Sends a pointer, which may be NULL; waits for room for at most this long. If it fails, the

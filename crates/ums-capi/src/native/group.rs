@@ -16,7 +16,7 @@ use ums::{JoinHandle, Node, WaitError};
 
 use super::fault::{Fault, guard};
 use super::node::{is_forever, ums_node};
-use super::object::{self, Handle, end_of, give, objects};
+use super::object::{self, Handle, discard, give, objects};
 use super::options::span;
 use crate::caller::{Argument, Out};
 
@@ -196,7 +196,7 @@ pub extern "C" fn ums_group_new(
 /// Frees a group. NULL is allowed. -EBUSY: a task of it has not ended; see ums_group_wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_group_free(group: Handle<ums_group>) -> c_int {
-    end_of(group, Group::has_ended)
+    discard(group, Group::has_ended)
 }
 
 /// Queues a task of the group. If the function returns a negative number, the group's other tasks

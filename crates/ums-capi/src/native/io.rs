@@ -42,8 +42,8 @@ pub const UMS_WRITABLE: u32 = 2;
 
 /// Called once when the request has ended, with the number of bytes (accept: the new descriptor),
 /// or a negative errno (-ECANCELED: it was cancelled). It runs between two workers of the
-/// scheduler, or before the submitting call returns. It may enqueue, submit and set events. It must
-/// not wait.
+/// scheduler, or before the submitting call returns. It may enqueue, submit, set events, and use
+/// channels with the time limit 0. It must not wait.
 pub type ums_routine = Option<extern "C-unwind" fn(arg: Argument, result: i64)>;
 
 /// A submitted request, which can be cancelled.

@@ -83,9 +83,9 @@ pub extern "C" fn ums_node_shutdown(
     })
 }
 
-/// Like `ums_node_shutdown`, for a node that serves clients: cancels tasks that wait for a
-/// connection first, and those that begin such a wait later, so that the other tasks get the grace
-/// time.
+/// Like `ums_node_shutdown`, for a node that serves clients: first stops its servers, and cancels
+/// tasks that wait for a connection, and those that begin such a wait later, so that the other
+/// tasks get the grace time.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_drain(
     node: Handle<ums_node>,

@@ -211,9 +211,9 @@ pub fn give<O: Object>(mut out: Out<'_, Handle<O>>, value: O::Value) -> Result<c
     Ok(0)
 }
 
-/// Carries out a function of the header that frees an object. NULL is allowed. Returns `-EBUSY` as
-/// [`free`] does.
-pub fn end_of<O: Object>(pointer: Handle<O>, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
+/// Frees an object, for a function of the header: NULL is allowed, and the result is an error
+/// number.
+pub fn discard<O: Object>(pointer: Handle<O>, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
     guard(|| if pointer.is_null() { Ok(0) } else { free(pointer, idle).map(|()| 0) })
 }
 

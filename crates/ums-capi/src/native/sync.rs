@@ -14,7 +14,7 @@ use ums::sync::{Barrier, Event, RawMutex, RawRwLock, Semaphore, Share, Sleeper, 
 
 use super::fault::{Fault, answer, guard};
 use super::node::is_forever;
-use super::object::{self, ConstHandle, Handle, end_of, give, objects};
+use super::object::{self, ConstHandle, Handle, discard, give, objects};
 use super::options::span;
 use crate::caller::Out;
 
@@ -67,7 +67,7 @@ pub extern "C" fn ums_mutex_new(mutex: Out<'_, Handle<ums_mutex>>) -> c_int {
 /// Frees a mutex. NULL is allowed. -EBUSY: the mutex is locked.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_mutex_free(mutex: Handle<ums_mutex>) -> c_int {
-    end_of(mutex, |mutex| !mutex.is_locked())
+    discard(mutex, |mutex| !mutex.is_locked())
 }
 
 /// Locks a mutex, waiting for at most this long. -EDEADLK: the caller has locked it already.
@@ -114,7 +114,7 @@ pub extern "C" fn ums_rwlock_new(rwlock: Out<'_, Handle<ums_rwlock>>) -> c_int {
 /// Frees a reader-writer lock. NULL is allowed. -EBUSY: the lock is held.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_rwlock_free(rwlock: Handle<ums_rwlock>) -> c_int {
-    end_of(rwlock, |rwlock| !rwlock.is_locked())
+    discard(rwlock, |rwlock| !rwlock.is_locked())
 }
 
 /// Locks for reading, waiting for at most this long. A reader that arrives while a writer waits
@@ -185,7 +185,7 @@ pub extern "C" fn ums_condvar_new(condvar: Out<'_, Handle<ums_condvar>>) -> c_in
 /// Frees a condition variable. NULL is allowed. -EBUSY: the condition variable has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_condvar_free(condvar: Handle<ums_condvar>) -> c_int {
-    end_of(condvar, |_| true)
+    discard(condvar, |_| true)
 }
 
 /// Unlocks the mutex, waits for a notification, and locks the mutex again, even if it returns
@@ -271,7 +271,7 @@ pub extern "C" fn ums_event_new(
 /// Frees an event. NULL is allowed. -EBUSY: the event has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_free(event: Handle<ums_event>) -> c_int {
-    end_of(event, |_| true)
+    discard(event, |_| true)
 }
 
 /// Sets an event.
@@ -319,7 +319,7 @@ pub extern "C" fn ums_semaphore_new(
 /// Frees a semaphore. NULL is allowed. -EBUSY: the semaphore has waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_free(semaphore: Handle<ums_semaphore>) -> c_int {
-    end_of(semaphore, |_| true)
+    discard(semaphore, |_| true)
 }
 
 /// Acquires one permit, waiting for at most this long.
@@ -379,7 +379,7 @@ pub extern "C" fn ums_barrier_new(callers: usize, barrier: Out<'_, Handle<ums_ba
 /// Frees a barrier. NULL is allowed. -EBUSY: a call of ums_barrier_wait has not returned yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_barrier_free(barrier: Handle<ums_barrier>) -> c_int {
-    end_of(barrier, |_| true)
+    discard(barrier, |_| true)
 }
 
 /// Waits until as many callers have arrived as the barrier is for, for at most this long. Returns 1

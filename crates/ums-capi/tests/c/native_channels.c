@@ -1,4 +1,7 @@
 /* Channels of pointers: each value to one receiver and in order, what closing does, every misuse. */
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "check.h"
 
 enum { SENDERS = 4, VALUES = 50 };
@@ -102,12 +105,39 @@ static void closing(void)
     IS(0, ums_channel_free(channel));
 }
 
+static char byte;
+
+static void send_the_result(void *arg, int64_t result)
+{
+    void *value;
+    (void)arg;
+    IS(-ENOTRECOVERABLE, ums_channel_recv(channel, MS, &value)); /* a routine must not wait */
+    IS(0, ums_channel_send(channel, (void *)(intptr_t)result, 0));
+}
+
+/* A completion routine sends to a channel. */
+static void routines(void)
+{
+    int ends[2];
+    void *value;
+    IS(0, pipe2(ends, O_NONBLOCK | O_CLOEXEC));
+    IS(0, ums_channel_new(1, &channel));
+    IS(0, ums_submit_read(ends[0], &byte, 1, UMS_CURRENT, send_the_result, NULL, NULL));
+    IS(1, write(ends[1], "x", 1));
+    IS(0, ums_channel_recv(channel, UMS_FOREVER, &value));
+    IS(1, (intptr_t)value);
+    IS(0, ums_channel_free(channel));
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void *all(void *arg)
 {
     const size_t bounds[] = { 0, 1, 7, SIZE_MAX };
     for (size_t i = 0; i < 4; i++)
         stream(bounds[i]);
     closing();
+    routines();
     return arg;
 }
 
