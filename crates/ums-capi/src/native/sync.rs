@@ -167,12 +167,9 @@ pub extern "C" fn ums_rwlock_unlock(rwlock: Handle<ums_rwlock>) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_rwlock_downgrade(rwlock: Handle<ums_rwlock>) -> c_int {
     guard(|| {
-        let rwlock = object::get(rwlock)?;
-        if !rwlock.is_mine() {
-            return Err(Fault::new(libc::EPERM, "the caller has not locked this for writing"));
-        }
-        rwlock.downgrade();
-        Ok(0)
+        let is_reader = object::get(rwlock)?.downgrade();
+        let not = || Fault::new(libc::EPERM, "the caller has not locked this for writing");
+        is_reader.then_some(0).ok_or_else(not)
     })
 }
 

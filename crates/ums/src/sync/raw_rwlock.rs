@@ -209,9 +209,19 @@ impl RawRwLock {
         self.word.load(Ordering::Relaxed) & !WAITERS != 0
     }
 
-    /// Turns the writer, which the caller must be, into a reader, and lets in the readers at the
-    /// head of the queue.
-    pub fn downgrade(&self) {
+    /// Turns the caller, which is the writer, into a reader, and lets in the readers at the head of
+    /// the queue. Returns false, and changes nothing, if the caller is not the writer.
+    pub fn downgrade(&self) -> bool {
+        let is_mine = self.is_mine();
+        if is_mine {
+            self.turn_reader();
+        }
+        is_mine
+    }
+
+    /// Turns the writer into a reader. The caller speaks for the writer, which may be another one: a
+    /// guard may have been moved.
+    pub(super) fn turn_reader(&self) {
         operation("rwlock: downgrade");
         self.writer.store(None);
         let before = self.word.fetch_add(READER - WRITER, Ordering::Release);
@@ -355,8 +365,10 @@ mod tests {
         });
         lock.lock(Share::Exclusive);
         std::thread::scope(|s| {
-            assert!(!s.spawn(|| lock.release()).join().unwrap(), "it is another caller's");
+            let stranger = s.spawn(|| (lock.release(), lock.downgrade()));
+            assert_eq!(stranger.join().unwrap(), (false, false), "it is another caller's");
         });
+        assert!(lock.downgrade() && !lock.downgrade(), "a reader");
         assert!(lock.release() && !lock.is_locked());
     }
 

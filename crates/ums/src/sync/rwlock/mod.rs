@@ -260,7 +260,7 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
         let lock = guard.lock;
         mem::forget(guard);
-        lock.raw.downgrade();
+        lock.raw.turn_reader();
         lock.read_guard()
     }
 }
