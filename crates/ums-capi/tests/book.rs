@@ -17,7 +17,7 @@ fn the_programs_in_the_page_compile_without_warnings_and_run() {
         let source = folder.path().join(format!("{number}.c"));
         std::fs::write(&source, text).unwrap();
         let source = source.to_str().unwrap();
-        let recipe = Recipe { source, include: "", by: "gcc", is_static: false };
+        let recipe = Recipe { source, include: "", by: "cc", is_static: false };
         let said = workshop.run(&workshop.make(recipe).expect("C"), &[]);
         // What it prints, the program says in a comment.
         assert!(text.contains(&format!("/* {} */", said.trim())), "{said}");
