@@ -191,17 +191,18 @@ impl ThreadFigures {
     }
 }
 
-/// Splits the exact time into user and kernel time by their share of the ticks. If there is no
-/// tick, the time is too short to split and counts as user time. If there is no exact time, the
+/// Splits the exact time into user and kernel time by their share of the ticks, in nanoseconds. If
+/// there are fewer than three ticks, the time is too short to split and counts as user time: a
+/// single tick may have come while the kernel switched threads. If there is no exact time, the
 /// ticks are returned.
 fn split(ran: u64, user_ticks: u64, kernel_ticks: u64) -> (Duration, Duration) {
     let ticks = user_ticks + kernel_ticks;
     if ran == 0 {
         return (Duration::from_nanos(user_ticks), Duration::from_nanos(kernel_ticks));
     }
-    let kernel = match ticks {
-        0 => 0,
-        _ => (u128::from(ran) * u128::from(kernel_ticks) / u128::from(ticks)) as u64,
+    let kernel = match ticks < 3 * ns_per_tick() {
+        true => 0,
+        false => (u128::from(ran) * u128::from(kernel_ticks) / u128::from(ticks)) as u64,
     };
     (Duration::from_nanos(ran - kernel), Duration::from_nanos(kernel))
 }
@@ -325,7 +326,10 @@ mod tests {
     #[test]
     fn exact_time_is_split_by_the_share_of_ticks_b33() {
         let ns = Duration::from_nanos;
-        assert_eq!(split(900, 20, 10), (ns(600), ns(300)));
+        let tick = ns_per_tick();
+        assert_eq!(split(900, 2 * tick, tick), (ns(600), ns(300)));
+        assert_eq!(split(900, 0, 3 * tick), (ns(0), ns(900)));
+        assert_eq!(split(900, 0, 2 * tick), (ns(900), ns(0)), "two ticks are too few");
         assert_eq!(split(900, 0, 0), (ns(900), ns(0)));
         assert_eq!(split(0, 20, 10), (ns(20), ns(10)));
     }

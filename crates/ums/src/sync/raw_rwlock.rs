@@ -219,7 +219,7 @@ impl RawRwLock {
         is_mine
     }
 
-    /// Turns the writer into a reader. The caller speaks for the writer, which may be another one: a
+    /// Turns the writer into a reader. The writer may be another one than the caller, because a
     /// guard may have been moved.
     pub(super) fn turn_reader(&self) {
         operation("rwlock: downgrade");

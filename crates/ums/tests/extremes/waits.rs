@@ -11,7 +11,10 @@ use ums::WaitError::TimedOut;
 use ums::future::{block_on_for, block_on_until, sleep as future_sleep, sleep_until, spawn_future};
 use ums::lock::Lock;
 use ums::sync::channel::{self, bounded, broadcast, oneshot, watch};
-use ums::sync::{Barrier, Condvar, Event, Latch, Mutex, RawMutex, RwLock, Select, Semaphore, Wait};
+use ums::sync::{
+    Barrier, Condvar, Event, Latch, Mutex, RawMutex, RawRwLock, RwLock, Select, Semaphore, Share,
+    Wait,
+};
 use ums::task::{CancelToken, Interval, task_group};
 use ums::user::UserLock;
 use ums::{WaitError, WaitReason, with_deadline, with_timeout};
@@ -125,6 +128,20 @@ pub const TABLE: &[Entry] = &[
             then();
             m.unlock();
         });
+    }),
+    ("RawRwLock::lock_for", Both, |_| {
+        for share in [Share::Shared, Share::Exclusive] {
+            let wait = |l: &RawRwLock, t| {
+                let came = came(l.lock_for(share, t));
+                came.then(|| assert!(l.release()));
+                came
+            };
+            released(spans(), RawRwLock::new, wait, |l, then| {
+                assert!(l.try_lock(Share::Exclusive));
+                then();
+                assert!(l.release());
+            });
+        }
     }),
     ("RwLock::read_for", Both, |_| shared(spans(), |l, t| came(l.read_for(t)))),
     ("RwLock::read_until", Both, |_| shared(moments(), |l, t| came(l.read_until(t)))),
