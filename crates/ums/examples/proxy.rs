@@ -4,7 +4,7 @@
 //!
 //! A connection ends when both sides have ended, or when no byte has moved in either direction for
 //! the idle time. Clients beyond the limit wait in the listener's queue. SIGTERM and Ctrl-C stop
-//! accepting and give open connections two seconds; a second signal ends the process at once.
+//! accepting and give open connections ten seconds; a second signal ends the process at once.
 //!
 //! As a service of systemd: if LISTEN is `systemd`, the proxy takes the socket of its `.socket`
 //! unit, so that clients wait instead of being refused while it is not running. With `Type=notify`
@@ -21,7 +21,7 @@ use ums::process::Signals;
 use ums::sync::Semaphore;
 
 const CONNECT: Duration = Duration::from_secs(2);
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(10);
 static SEATS: Semaphore = Semaphore::new(0); // one for each connection; `main` adds them
 
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

@@ -188,6 +188,7 @@ fn after_sigterm_open_connections_are_served_for_the_grace_time_and_no_new_ones(
     let late = Instant::now() + LATE;
     while TcpStream::connect(proxy.address).is_ok() {
         assert!(Instant::now() < late, "the listener is not closed");
+        std::thread::sleep(Duration::from_millis(5));
     }
     assert!(echoes(&mut one), "it still has the grace time");
     drop(one);
