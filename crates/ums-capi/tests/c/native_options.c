@@ -147,6 +147,9 @@ int main(int argc, char **argv)
         IS(0, ums_node_new(&watched, &node));
         IS(0, ums_node_run(node, block, NULL, NULL));
         IS(0, ums_node_free(node));
+    } else {
+        IS(-EINVAL, ums_node_new(&watched, &node));
+        CHECK(strstr(ums_last_error(), "share one thread") != NULL);
     }
     stats(options);
     puts("ok");

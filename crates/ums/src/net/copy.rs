@@ -57,7 +57,7 @@ const AT_ONCE: usize = 64 << 10;
 ///     forward.join().unwrap()
 /// })?;
 /// assert_eq!(copied, 9);
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
@@ -115,7 +115,7 @@ fn copy_through_memory<A: ByteStream, B: ByteStream>(from: &A, to: &B) -> io::Re
 /// let mut page = String::new();
 /// (&client).read_to_string(&mut page)?;
 /// assert_eq!(page, "<html></html>");
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors

@@ -205,7 +205,8 @@ impl Builder {
 
     /// Sets whether a worker that blocks in the kernel is detected. If it is, its scheduler runs
     /// other workers, and the worker's own code continues only after its scheduler has chosen it
-    /// again. This works for thread workers and workers with their own context. Blocking system
+    /// again. This works for thread workers and workers with their own context; with fiber workers
+    /// it is an error, because they share their scheduler's thread. Blocking system
     /// calls and page faults are detected with perf events. The repository's command `ums probe`
     /// tells whether the system allows them. If the system refuses them, only programs that use
     /// [`interpose!`](crate::interpose) have their calls detected: in such a program, the functions

@@ -109,12 +109,21 @@ impl Builder {
         )))
     }
 
-    /// Checks that the system allows that many workers of this kind.
+    /// Checks that the options go together, and that the system allows that many workers of this
+    /// kind.
     pub(super) fn check_kind(&self, schedulers: usize) -> Result<(), BuildError> {
+        let refuse = |text: String| Err(BuildError::Option(text));
+        if self.kind == WorkerKind::Fiber && self.detect_blocking {
+            return refuse(
+                "detect_blocking and fiber workers do not go together: the fibers of a scheduler \
+                 share one thread, and block with it. Choose thread workers or \
+                 own_context_workers, or leave detect_blocking out"
+                    .into(),
+            );
+        }
         if self.kind != WorkerKind::OwnContext {
             return Ok(());
         }
-        let refuse = |text: String| Err(BuildError::Option(text));
         if let Some(why) = own_contexts_are_refused() {
             return refuse(format!("workers cannot have their own context here: {why}"));
         }

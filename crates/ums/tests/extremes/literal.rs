@@ -17,6 +17,12 @@ fn refused(kind: WorkerKind, options: impl FnOnce(Builder) -> Builder) -> String
 }
 
 #[test]
+fn fibers_whose_blocks_should_be_detected_are_refused() {
+    let text = refused(WorkerKind::Fiber, |b| b.detect_blocking(true));
+    assert!(text.contains("share one thread") && text.contains("own_context_workers"), "{text}");
+}
+
+#[test]
 fn a_stack_that_is_too_small_or_too_large_is_refused_when_the_node_is_built_b16() {
     let _turn = turn();
     for kind in kinds() {
