@@ -208,7 +208,8 @@ impl Stack {
 #[derive(Debug)]
 #[must_use = "the stack of a thread that is not joined is leaked"]
 pub struct StackThread {
-    thread: libc::pthread_t,
+    /// The C library's handle.
+    thread: usize,
     /// Whether the thread's first function has returned.
     ended: Arc<AtomicBool>,
     /// Present until the thread has been joined.

@@ -252,16 +252,13 @@ pub(crate) fn thread_overhead() -> usize {
 /// The first function of a thread.
 pub(crate) type ThreadMain = Box<dyn FnOnce() + Send>;
 
-/// Creates a thread that runs `main` on the stack between these addresses.
+/// Creates a thread that runs `main` on the stack between these addresses. Returns the C library's
+/// handle of it, which is a number or a pointer.
 ///
 /// # Safety
 ///
 /// No other code uses the memory, which is mapped, until the thread has been joined.
-pub(crate) unsafe fn spawn_on(
-    low: usize,
-    top: usize,
-    main: ThreadMain,
-) -> io::Result<libc::pthread_t> {
+pub(crate) unsafe fn spawn_on(low: usize, top: usize, main: ThreadMain) -> io::Result<usize> {
     extern "C" fn run(main: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: Handed Over: the creator has given this box to this thread only.
         let main = unsafe { Box::from_raw(main.cast::<ThreadMain>()) };
@@ -270,7 +267,8 @@ pub(crate) unsafe fn spawn_on(
     }
     let main = Box::into_raw(Box::new(main));
     let mut attributes = std::mem::MaybeUninit::uninit();
-    let mut thread = 0;
+    // SAFETY: Plain Data: a number, or with some C libraries a pointer.
+    let mut thread: libc::pthread_t = unsafe { std::mem::zeroed() };
     // SAFETY: Contract; the attributes outlive the calls, and are destroyed last.
     let failed = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
@@ -283,7 +281,7 @@ pub(crate) unsafe fn spawn_on(
         failed
     };
     if failed == 0 {
-        return Ok(thread);
+        return Ok(thread as usize);
     }
     // SAFETY: Handed Over: no thread has got it.
     drop(unsafe { Box::from_raw(main) });
@@ -295,9 +293,9 @@ pub(crate) unsafe fn spawn_on(
 /// # Safety
 ///
 /// [`spawn_on`] has returned the thread, and it has not been joined or detached.
-pub(crate) unsafe fn join(thread: libc::pthread_t) {
+pub(crate) unsafe fn join(thread: usize) {
     // SAFETY: Contract.
-    let failed = unsafe { libc::pthread_join(thread, ptr::null_mut()) };
+    let failed = unsafe { libc::pthread_join(thread as libc::pthread_t, ptr::null_mut()) };
     assert_eq!(failed, 0, "a thread cannot join itself");
 }
 
@@ -306,9 +304,9 @@ pub(crate) unsafe fn join(thread: libc::pthread_t) {
 /// # Safety
 ///
 /// As [`join`].
-pub(crate) unsafe fn detach(thread: libc::pthread_t) {
+pub(crate) unsafe fn detach(thread: usize) {
     // SAFETY: Contract.
-    let _ = unsafe { libc::pthread_detach(thread) };
+    let _ = unsafe { libc::pthread_detach(thread as libc::pthread_t) };
 }
 
 /// Returns the length of the text's start that has whole characters, and at most this many bytes.

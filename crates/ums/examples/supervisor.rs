@@ -4,20 +4,21 @@
 //!
 //! Each command is a line for `sh`. A process that ends is started again, after a pause that
 //! doubles up to ten seconds as long as it ends within ten seconds. SIGTERM and Ctrl-C ask the
-//! processes to end, and kill those that have not ended within five seconds. A second signal ends
-//! the supervisor at once.
+//! processes and their own children to end, and kill those that have not ended within five seconds.
+//! A second signal ends the supervisor at once.
 
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use ums::process::{Child, PipeReader, Signals};
 use ums::sync::Select;
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(5);
-const SIGTERM: i32 = 15;
 
 #[ums::main]
 fn main() -> io::Result<()> {
@@ -58,7 +59,7 @@ fn supervise(number: usize, command: &str) {
 /// to end.
 fn run(number: usize, command: &str) -> io::Result<String> {
     let mut shell = Command::new("sh");
-    shell.args(["-c", command]).stdin(Stdio::null());
+    shell.args(["-c", command]).stdin(Stdio::null()).process_group(0); // with its children
     let mut child = Child::spawn(shell.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     println!("{number}: process {} has begun", child.id());
     let pipes = [child.stdout.take(), child.stderr.take()];
@@ -78,21 +79,19 @@ fn run(number: usize, command: &str) -> io::Result<String> {
 /// last lines count, so a cancellation does not end this.
 fn pass_on(number: usize, pipe: PipeReader) {
     ums::shield(|| {
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            println!("{number}: {line}");
+        for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+            println!("{number}: {}", String::from_utf8_lossy(&line));
         }
     });
 }
 
-/// Asks a process to end, and kills it if it does not.
+/// Asks a process and its children to end, and kills those that do not. They are a process group,
+/// whose number is free for others only after `wait`.
 fn end(child: &mut Child) -> io::Result<String> {
-    child.signal(SIGTERM)?;
-    let ended = Select::new()
-        .on(child.ended(), |ended| ended.map(|()| true))
-        .on(GRACE, |()| Ok(false))
-        .wait()??;
-    if !ended {
-        child.kill()?;
-    }
+    let group = Pid::from_raw(child.id() as i32).expect("no process has the number 0");
+    let _ = kill_process_group(group, Signal::TERM); // an error: it has ended already
+    let leader = Select::new().on(child.ended(), |ended| ended).on(GRACE, |()| Ok(())).wait()?;
+    let _ = kill_process_group(group, Signal::KILL); // also its children, which hold the pipes
+    leader?;
     child.wait().map(|status| format!("{status}"))
 }

@@ -47,6 +47,17 @@ fn processes_are_started_again_and_asked_to_end() {
     assert!(supervisor.seen.iter().any(ended), "{:?}", supervisor.seen);
 }
 
+/// The shell ends at once, and leaves a process behind that holds its pipes. What is written need
+/// not be text.
+#[test]
+fn the_children_of_a_process_end_with_it() {
+    let mut supervisor = Supervisor::start(&[r"sleep 1000 & printf 'up \377\n'; wait"]);
+    supervisor.wait_for("1: up \u{fffd}", 1);
+    supervisor.child.signal(15).unwrap();
+    supervisor.wait_for("ended", 1);
+    assert!(supervisor.child.wait().unwrap().success());
+}
+
 #[test]
 fn without_commands_it_says_how_it_is_used() {
     let exe = std::env::current_exe().unwrap();

@@ -176,7 +176,7 @@ impl Attr {
     /// kernel refuses that, for instance because the descriptor number belongs to another file by
     /// now.
     pub fn replace(&self, event: RawFd) -> bool {
-        const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
+        const MODIFY_ATTRIBUTES: libc::Ioctl = 0x4008_240b;
         let attr = Attr { size: size_of::<Attr>() as u32, ..self.clone() };
         // SAFETY: Plain Call: `attr` is a local whose `size` field says how long it is. Only perf
         // events accept this request.
@@ -194,7 +194,7 @@ pub fn disable(event: RawFd) {
     request(event, 0x2401);
 }
 
-fn request(event: RawFd, what: libc::c_ulong) -> bool {
+fn request(event: RawFd, what: libc::Ioctl) -> bool {
     // SAFETY: Plain Call: no memory is passed. Only perf events accept these requests.
     unsafe { libc::ioctl(event, what, 0) == 0 }
 }

@@ -39,7 +39,8 @@ pub fn prefetch<T>(at: *const T) {
 
 /// Gives the calling thread idle priority: it runs only when its processor has nothing else to run.
 pub fn become_idle_priority() -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: Plain Data: numbers. The priority is 0, and with some C libraries there are more.
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: Plain Call: a borrowed local. A thread may always lower its own priority.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameter) } {
         0 => Ok(()),
