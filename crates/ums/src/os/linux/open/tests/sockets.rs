@@ -245,7 +245,7 @@ fn message(iov: &mut [libc::iovec]) -> libc::msghdr {
     // SAFETY: Plain Call: all zeros is a message header without name, data and control bytes.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_iov = iov.as_mut_ptr();
-    msg.msg_iovlen = iov.len();
+    msg.msg_iovlen = iov.len() as _; // its type depends on the C library
     msg
 }
 

@@ -192,14 +192,14 @@ pub fn a_signal_does_no_harm(mut rig: Rig) {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
         libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
-        libc::pthread_self()
+        libc::pthread_self() as usize // a pointer with some C libraries
     };
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for _ in 0..20 {
                 std::thread::sleep(Duration::from_micros(300));
                 // SAFETY: Plain Call: the scope keeps the thread alive.
-                unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+                unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGUSR1) };
             }
         });
         for _ in 0..20 {
