@@ -103,10 +103,13 @@ const CHECKS: &[Check] = &[
             "rustup target add x86_64-unknown-linux-musl",
         )],
         env: &[],
+        // Without the unit tests of the library: of sampled threads the monitor finds no functions
+        // there. One test of fibers counts mappings, of which this C library makes others.
         commands: &[
-            "cargo test -q --locked --target x86_64-unknown-linux-musl -p ums-fiber -p ums \
-             --lib --test yielding --test requests --test sync --test timers --test users \
-             --test net --test fs",
+            "cargo test -q --locked --target x86_64-unknown-linux-musl -p ums --test yielding \
+             --test requests --test sync --test timers --test users --test net --test fs",
+            "cargo test -q --locked --target x86_64-unknown-linux-musl -p ums-fiber --lib -- \
+             --skip too_many_mappings",
         ],
     },
     Check {
