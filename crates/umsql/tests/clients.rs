@@ -373,7 +373,8 @@ fn a_server_that_stops_says_so_to_clients_whose_statements_it_ends() {
     while one(&mut observer, at_work).parse::<usize>().unwrap() <= statements.len() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    server.stop_after(Duration::from_millis(100), Duration::from_secs(60));
+    // The statements have this time, and once they are cancelled they have it again.
+    server.stop_after(Duration::from_millis(100), Duration::from_secs(8));
     for (mut stream, sql) in streams.into_iter().zip(statements) {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
