@@ -70,7 +70,7 @@ usage: cargo run -p xtask -- COMMAND
   mutants [WORD]           puts in mistakes and expects that tests fail
   starve [TIMES] [WORD]    repeats tests that depend on time, beside computing threads
   release-check [--since REV] [CHECK..]
-                           compilers, features, dependencies, interface, platforms
+                           features, dependencies, interface, platforms
   sanitize TOOL            tests under address, thread or valgrind
   chaos [--help]           faults for real, with invariants and a report
   soak [--help]            hours under mixed load: memory, descriptors, delays";

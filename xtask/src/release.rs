@@ -1,10 +1,10 @@
 //! Checks before a release: `cargo run -p xtask -- release-check [--since REV] [CHECK..]`.
 //!
 //! ```text
-//!   msrv       the packages compile with the oldest compiler that Cargo.toml permits
 //!   features   the library compiles with each set of its features
 //!   minimal    the packages compile with the oldest dependencies that they permit
-//!   deny       licences, sources and known weaknesses of dependencies
+//!   deny       licences and sources of dependencies
+//!   advisories known weaknesses of dependencies
 //!   semver     what changed for users since a revision: the newest tag v*, or REV
 //!   abort      a program with `panic = "abort"` runs
 //!   musl       tests of fiber and thread workers with another C library
@@ -12,9 +12,10 @@
 //!   miri       tests of data structures in an interpreter that finds undefined behaviour
 //! ```
 //!
-//! These take too long for the gate, or need tools that few computers have. A check whose tool is
-//! missing is skipped, and the report says how to install the tool. Everything runs in a clone of
-//! what is committed, in `target/release-check`, so nothing here changes the caller's files.
+//! These take too long for the gate, or need tools that few computers have. (The gate itself
+//! compiles with the oldest compiler.) A check whose tool is missing is skipped, and the report
+//! says how to install the tool. Everything runs in a clone of what is committed, in
+//! `target/release-check`, so nothing here changes the caller's files.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,8 +25,8 @@ use std::time::Instant;
 const LIBRARIES: &str =
     "-p ums -p ums-fiber -p ums-context -p ums-macros -p ums-compat -p ums-capi";
 
-/// One check. The commands are for a shell, and stand for these words: `LIBRARIES`, `OLDEST` (the
-/// oldest compiler) and `SINCE` (the revision that users have).
+/// One check. The commands are for a shell. In them, the word `LIBRARIES` stands for those
+/// packages, and `SINCE` for the revision that users have.
 struct Check {
     name: &'static str,
     /// Commands that succeed if a tool is there, each with how to get the tool.
@@ -36,12 +37,6 @@ struct Check {
 }
 
 const CHECKS: &[Check] = &[
-    Check {
-        name: "msrv",
-        needs: &[("cargo +OLDEST --version", "rustup toolchain install OLDEST --profile minimal")],
-        env: &[],
-        commands: &["cargo +OLDEST check --locked --lib --bins LIBRARIES -p umsql -p ums-cli"],
-    },
     Check {
         name: "features",
         needs: &[("cargo hack --version", "cargo install cargo-hack")],
@@ -171,10 +166,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
         let known: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
         return Err(format!("there is no check {name}: the checks are {}", known.join(", ")));
     }
-    let words =
-        [("LIBRARIES", LIBRARIES.into()), ("OLDEST", oldest_compiler(root)?), ("SINCE", since)];
-    let spell =
-        |text: &str| words.iter().fold(text.to_string(), |text, (word, is)| text.replace(word, is));
+    let spell = |text: &str| text.replace("LIBRARIES", LIBRARIES).replace("SINCE", &since);
     let clone = clone(root)?;
     let mut report = String::new();
     let mut failed = Vec::new();
@@ -254,14 +246,4 @@ fn newest_tag(root: &Path) -> String {
     let tag = git.stderr(Stdio::null()).output().map(|output| output.stdout).unwrap_or_default();
     let tag = String::from_utf8_lossy(&tag).trim().to_string();
     if tag.is_empty() { "refs/tags/v-none".into() } else { tag }
-}
-
-/// What Cargo.toml says as `rust-version`.
-fn oldest_compiler(root: &Path) -> Result<String, String> {
-    let path = root.join("Cargo.toml");
-    let text =
-        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("rust-version = \""));
-    let version = line.and_then(|rest| rest.strip_suffix('"'));
-    version.map(str::to_string).ok_or_else(|| "Cargo.toml has no rust-version".to_string())
 }
