@@ -18,16 +18,19 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UMS = f'path = "{ROOT}/crates/ums"'
+HELLO = """fn main() {
+    let node = ums::Node::builder().build().unwrap();
+    node.run(|| ums::spawn(|| println!("hello")).join().unwrap());
+}
+"""
 PROGRAMS = {
     "ums": (
         f"ums = {{ {UMS} }}",
-        "fn main() {\n    let node = ums::Node::builder().build().unwrap();\n"
-        '    node.run(|| ums::spawn(|| println!("hello")).join().unwrap());\n}\n',
+        HELLO,
     ),
     "ums, no features": (
         f"ums = {{ {UMS}, default-features = false }}",
-        "fn main() {\n    let node = ums::Node::builder().build().unwrap();\n"
-        '    node.run(|| ums::spawn(|| println!("hello")).join().unwrap());\n}\n',
+        HELLO,
     ),
     "tokio, full": (
         'tokio = { version = "1", features = ["full"] }',
