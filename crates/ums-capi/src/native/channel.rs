@@ -31,8 +31,10 @@ pub struct Channel {
 /// taken the pointer; with SIZE_MAX, no send waits.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_channel_new(bound: usize, channel: Out<'_, Handle<ums_channel>>) -> c_int {
-    let (sender, receiver) = bounded(bound);
-    guard(|| give(channel, Channel { sender, receiver }))
+    guard(|| {
+        let (sender, receiver) = bounded(bound);
+        give(channel, Channel { sender, receiver })
+    })
 }
 
 /// Frees a channel. NULL is allowed. Pointers that are still in it are forgotten, and what they
