@@ -11,6 +11,14 @@
 //! It does not parse Rust. It blanks comments and literals and looks at words and braces, which is
 //! enough for these checks. Where this goes wrong, the finding shows it.
 
+/// Prints a line. `println` would panic if the reader has closed the pipe.
+macro_rules! say {
+    ($($word:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($word)*);
+    }};
+}
+
 mod source;
 
 mod arithmetic;
@@ -87,12 +95,12 @@ fn tidy() -> ExitCode {
     let repository = Repository::read(root());
     let findings = check(&repository);
     for finding in &findings {
-        println!("{finding}");
+        say!("{finding}");
     }
-    println!("{}", behaviours::summary(&repository));
-    println!("{}", structure::summary(&repository));
-    println!("{}", rooms::summary(&repository));
-    println!("{} files read, {} findings", repository.files.len(), findings.len());
+    say!("{}", behaviours::summary(&repository));
+    say!("{}", structure::summary(&repository));
+    say!("{}", rooms::summary(&repository));
+    say!("{} files read, {} findings", repository.files.len(), findings.len());
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

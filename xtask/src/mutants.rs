@@ -112,12 +112,12 @@ pub fn run(root: &Path, word: &str) -> Result<(), String> {
         let began = Instant::now();
         let outcome = try_one(&copy, mutation)?;
         let (seconds, title) = (began.elapsed().as_secs(), mutation.title);
-        println!("{} of {}: {outcome}, {seconds} s: {title}", n + 1, chosen.len());
+        say!("{} of {}: {outcome}, {seconds} s: {title}", n + 1, chosen.len());
         if !outcome.starts_with("noticed") {
             survived.push(title);
         }
     }
-    println!("{} mutations, {} noticed", chosen.len(), chosen.len() - survived.len());
+    say!("{} mutations, {} noticed", chosen.len(), chosen.len() - survived.len());
     if survived.is_empty() { Ok(()) } else { Err(format!("not noticed:\n{}", survived.join("\n"))) }
 }
 

@@ -130,8 +130,8 @@ pub fn run(root: &Path, name: &str) -> Result<(), String> {
     let tool = tool.ok_or("the tools are address, thread and valgrind")?;
     let mut failed = Vec::new();
     for run in tool.runs {
-        println!("== {} {}", tool.name, run.args);
-        run.without.iter().for_each(|(name, why)| println!("   without {name}: {why}"));
+        say!("== {} {}", tool.name, run.args);
+        run.without.iter().for_each(|(name, why)| say!("   without {name}: {why}"));
         let status = tool.command(root, run).status();
         if !status.is_ok_and(|status| status.success()) {
             failed.push(run.args);

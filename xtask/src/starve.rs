@@ -54,7 +54,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let failed = Mutex::new(BTreeMap::<String, usize>::new());
     let is_over = AtomicBool::new(false);
-    println!("{} tests depend on time; each runs {times} times", tests.len() + alone.len());
+    say!("{} tests depend on time; each runs {times} times", tests.len() + alone.len());
     std::thread::scope(|scope| {
         // Also if a runner panics.
         let _end = SetWhenDropped(&is_over);
@@ -76,7 +76,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     });
     let total = (tests.len() + alone.len()) * times;
     let failed = failed.into_inner().expect("no runner has panicked");
-    println!("{total} runs, {} failed", failed.values().sum::<usize>());
+    say!("{total} runs, {} failed", failed.values().sum::<usize>());
     let sentence = |(name, count): (&String, &usize)| format!("{name} failed {count} times");
     let failed: Vec<_> = failed.iter().map(sentence).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
@@ -103,7 +103,7 @@ fn run_some(
             return;
         }
         if at > 0 && at.is_multiple_of(1000) {
-            println!("{at} of {total} runs");
+            say!("{at} of {total} runs");
         }
         // All once, then all again, so that different ones run at the same time.
         let test = &tests[at % tests.len()];
@@ -123,7 +123,7 @@ fn run_some(
             Err(error) => error.to_string(),
         };
         let program = test.program.file_name().unwrap_or_default().display();
-        println!("{} of {program} failed: {why}", test.name);
+        say!("{} of {program} failed: {why}", test.name);
         *failed.lock().expect("no runner panics").entry(test.name.clone()).or_default() += 1;
     }
 }
