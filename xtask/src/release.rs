@@ -3,7 +3,6 @@
 //! ```text
 //!   features   the library compiles with each set of its features
 //!   minimal    the packages compile with the oldest dependencies that they permit
-//!   deny       licences and sources of dependencies
 //!   advisories known weaknesses of dependencies
 //!   semver     what changed for users since a revision: the newest tag v*, or REV
 //!   abort      a program with `panic = "abort"` runs
@@ -13,9 +12,9 @@
 //! ```
 //!
 //! These take too long for the gate, or need tools that few computers have. (The gate itself
-//! compiles with the oldest compiler.) A check whose tool is missing is skipped, and the report
-//! says how to install the tool. Everything runs in a clone of what is committed, in
-//! `target/release-check`, so nothing here changes the caller's files.
+//! compiles with the oldest compiler, and asks for licences.) A check is not run if what it needs
+//! is missing, and the report says how to get it. Everything runs in a clone of what is committed,
+//! in `target/release-check`, so nothing here changes the caller's files.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -58,18 +57,13 @@ const CHECKS: &[Check] = &[
         ],
     },
     Check {
-        name: "deny",
-        needs: &[("cargo deny --version", "cargo install cargo-deny")],
-        env: &[],
-        commands: &["cargo deny --workspace check bans licenses sources"],
-    },
-    Check {
         name: "advisories",
         needs: &[
-            ("cargo deny --version", "cargo install cargo-deny"),
+            ("cargo deny --version", "cargo install cargo-deny --locked"),
             (
-                "curl -sfIL -m 20 https://github.com/rustsec/advisory-db",
-                "a network in which the advisories of RustSec can be fetched",
+                "timeout 60 git ls-remote -q https://github.com/rustsec/advisory-db HEAD",
+                "https://github.com/rustsec/advisory-db, which git cannot reach \
+                 (`git config --global url.COPY.insteadOf` with this address takes a copy)",
             ),
         ],
         env: &[],
@@ -149,7 +143,8 @@ const CHECKS: &[Check] = &[
 enum End {
     Passed,
     Failed,
-    Skipped(String),
+    /// It needs this, which is missing.
+    NotRun(String),
 }
 
 /// Runs the checks that `args` names, or all.
@@ -168,26 +163,40 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
     }
     let spell = |text: &str| text.replace("LIBRARIES", LIBRARIES).replace("SINCE", &since);
     let clone = clone(root)?;
-    let mut report = String::new();
-    let mut failed = Vec::new();
+    let (mut report, mut failed) = (String::new(), Vec::new());
+    let (mut passed, mut not_run) = (0, 0);
     for check in CHECKS.iter().filter(|check| names.is_empty() || names.contains(&check.name)) {
-        println!("== {}", check.name);
-        let begin = Instant::now();
+        say!("== {}", check.name);
+        let (begin, before) = (Instant::now(), processor_seconds());
         let end = check.run(&clone, &spell);
-        let seconds = begin.elapsed().as_secs();
-        report += &match end {
-            End::Passed => format!("{:<11} passed in {seconds} s\n", check.name),
-            End::Failed => format!("{:<11} FAILED after {seconds} s\n", check.name),
-            End::Skipped(ref install) => {
-                format!("{:<11} skipped: it needs {install}\n", check.name)
+        let (seconds, spent) = (begin.elapsed().as_secs(), processor_seconds() - before);
+        let said = match end {
+            End::Passed => {
+                passed += 1;
+                format!("passed in {seconds} s, of processors {spent} s")
+            }
+            End::Failed => {
+                failed.push(check.name);
+                format!("FAILED after {seconds} s, of processors {spent} s")
+            }
+            End::NotRun(install) => {
+                not_run += 1;
+                format!("not run: it needs {install}")
             }
         };
-        if let End::Failed = end {
-            failed.push(check.name);
-        }
+        report += &format!("{:<11} {said}\n", check.name);
     }
-    print!("\n{report}");
+    say!("\n{report}{passed} passed, {} failed, {not_run} not run", failed.len());
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Returns the processor time in seconds of all commands that have ended.
+fn processor_seconds() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is a name, which may contain spaces. The 16th and 17th are the times of
+    // ended children in user and kernel mode, in hundredths of a second.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() / 100
 }
 
 impl Check {
@@ -196,12 +205,12 @@ impl Check {
             let mut probe = shell(clone, &spell(probe));
             probe.stdout(Stdio::null()).stderr(Stdio::null());
             if !probe.status().is_ok_and(|status| status.success()) {
-                return End::Skipped(spell(install));
+                return End::NotRun(spell(install));
             }
         }
         for command in self.commands {
             let command = spell(command);
-            println!("   {command}");
+            say!("   {command}");
             let mut run = shell(clone, &command);
             run.env("CARGO_TARGET_DIR", clone.with_file_name(self.name));
             if !run.envs(self.env.iter().copied()).status().is_ok_and(|status| status.success()) {
