@@ -31,7 +31,7 @@ use crate::wait::{Bounds, Waiter};
 
 /// Calls `f`, in which each wait fails with [`WaitError::TimedOut`](crate::WaitError::TimedOut)
 /// once this time has passed, unless its own time limit comes first. Within another such call, the
-/// earlier limit holds.
+/// earlier limit holds. It is not heard inside a [`shield`] in `f`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,7 +66,7 @@ fn with_limit<R>(limit: u64, f: impl FnOnce() -> R) -> R {
 /// a commit, or a message to a peer that the work ends.
 ///
 /// The code inside should not wait for long without a time limit of its own, because shutting the
-/// node down waits for it.
+/// node down waits for it. A limit that is set inside holds, as in `shield(|| with_timeout(..))`.
 ///
 /// ```
 /// use std::time::Duration;

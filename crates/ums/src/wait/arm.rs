@@ -32,10 +32,15 @@ use crate::os::clock::NEVER;
 /// | `&TaskGroup` | a task of the group has ended | as [`next`](crate::task::TaskGroup::next) |
 /// | [`polled`](crate::future::polled) | the future is ready | its output |
 /// | `&TcpListener`, `&UnixListener` | there is a connection | what `accept` returns |
-/// | `readable` of a socket | there is input | an error, if there is one |
-/// | `writable` of a socket | there is room | an error, if there is one |
+/// | `readable` of a socket, pipe, [`Watch`] | there is input | an error, if there is one |
+/// | `writable` of a socket, pipe, `Watch` | there is room | an error, if there is one |
+/// | [`Child::ended`] | the process has ended | an error, if there is one |
+/// | [`Signals::arrived`] | a signal has come | an error, if there is one |
 ///
 /// [`Sender::sending`]: crate::sync::channel::Sender::sending
+/// [`Watch`]: crate::io::Watch
+/// [`Child::ended`]: crate::process::Child::ended
+/// [`Signals::arrived`]: crate::process::Signals::arrived
 ///
 /// Implement it for a type of your own by that of one of its parts:
 ///
