@@ -7,6 +7,9 @@
 //! at all, so the move would save nothing, and it would let a notifier access a mutex that it has
 //! not borrowed.
 //!
+//! A select waits in this queue, too, for a channel that tells its receivers by a condition
+//! variable (`watch`, `broadcast`): its arm queues the ticket while it holds the mutex.
+//!
 //! A notification goes to a waiter that still waits, never to one whose deadline has passed. There
 //! are no spurious wake-ups, but the condition may have changed back before the mutex is locked
 //! again: use the `_while` forms.
@@ -21,8 +24,8 @@ use super::raw_mutex::RawMutex;
 use crate::current;
 use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
-use crate::wait::Outcome;
 use crate::wait::error::WaitError;
+use crate::wait::{Outcome, Ticket};
 
 /// A condition variable for [`Mutex`](super::Mutex) guards, which it takes by `&mut`.
 ///
@@ -158,6 +161,20 @@ impl Condvar {
         }
         drop(relock);
         outcome.ok()
+    }
+
+    /// Queues the ticket of an arm, whose caller holds the mutex: a notification that comes after
+    /// the unlock finds it.
+    pub(super) fn queue(&self, ticket: Ticket) {
+        let _settled = current::before_short_lock();
+        self.queue.lock().push(ticket, ());
+    }
+
+    /// Removes the ticket of an arm, unless a notification has taken it.
+    pub(super) fn unqueue(&self, ticket: Ticket, granted: bool) {
+        if !granted {
+            self.queue.lock().remove(ticket);
+        }
     }
 
     #[cfg(test)]

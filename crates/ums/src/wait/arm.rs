@@ -20,6 +20,8 @@ use crate::os::clock::NEVER;
 /// | what | is ready when | result |
 /// |---|---|---|
 /// | `&Receiver`, `&OneReceiver` | there is a value | the value; `Disconnected` without a sender |
+/// | `&mut WatchReceiver` | there is a new value | as `changed`, which never fails by a wait here |
+/// | `&mut BroadcastReceiver` | there is a value | as `recv`, which never fails by a wait here |
 /// | [`Sender::sending`] | there is room | `Disconnected` with the value, without a receiver |
 /// | `&Event` | it is set | |
 /// | `&Latch` | it is open | |

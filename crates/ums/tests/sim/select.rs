@@ -10,7 +10,7 @@ use std::time::Duration;
 use ums::future::polled;
 use ums::net::{TcpListener, TcpStream};
 use ums::sim::below;
-use ums::sync::channel::{Receiver, Sender, bounded};
+use ums::sync::channel::{Receiver, Sender, bounded, broadcast, watch};
 use ums::sync::{Event, Select, Semaphore};
 use ums::task::{CancelToken, JoinError};
 use ums::{JoinHandle, WaitError};
@@ -203,6 +203,52 @@ fn exactly_one_arm_happens_and_nothing_of_the_others_is_lost() {
         let taken = node.run(move || (0..rest).filter(|_| listener.accept().is_ok()).count());
         assert_eq!(taken as u64, rest);
         drop(clients);
+        end(node);
+    });
+}
+
+#[test]
+fn a_select_misses_neither_the_last_value_of_a_watch_nor_one_of_a_broadcast() {
+    const NAME: &str = "a_select_misses_neither_the_last_value_of_a_watch_nor_one_of_a_broadcast";
+    const LAST: u64 = 5;
+    check(NAME, STALLS, || {
+        let node = node_with(1 + below(2) as usize, 6);
+        let ((newest, mut watcher), (sender, receiver)) = (watch(0), broadcast(LAST as usize));
+        watcher.get();
+        let tasks: Vec<_> = (0..3)
+            .map(|_| {
+                let (mut watcher, mut receiver) = (watcher.clone(), receiver.clone());
+                let hear = move || {
+                    let (mut last, mut next) = (0, 1);
+                    while last < LAST || next <= LAST {
+                        let select = Select::new()
+                            .on(&mut watcher, |changed| changed.map(|()| None).unwrap())
+                            .on(&mut receiver, |value| Some(value.unwrap()));
+                        match select.wait().unwrap() {
+                            Some(value) => {
+                                assert_eq!(value, next);
+                                next += 1;
+                            }
+                            None => last = watcher.get(),
+                        }
+                    }
+                };
+                node.spawn(hear).unwrap()
+            })
+            .collect();
+        let send = move || {
+            for value in 1..=LAST {
+                newest.send(value);
+                sender.send(value).unwrap();
+                if below(3) == 0 {
+                    let _ = ums::sleep(micros(100));
+                }
+            }
+            (newest, sender)
+        };
+        let senders = node.spawn(send).unwrap().join().unwrap();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        drop(senders);
         end(node);
     });
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ums::future::polled;
 use ums::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
-use ums::sync::channel::{bounded, unbounded};
+use ums::sync::channel::{BroadcastError, RecvError, bounded, broadcast, unbounded, watch};
 use ums::sync::{Event, Select};
 use ums::task::{CancelToken, JoinError};
 use ums::{Node, WaitError, WaitReason, WorkerKind};
@@ -266,7 +266,77 @@ fn the_ticks_of_an_interval_and_the_value_of_a_oneshot_are_arms() {
         });
         assert!(ticks >= 3, "{ticks}");
         assert_eq!(value, Ok("value"));
-        assert!(matches!(gone, Ok(Err(ums::sync::channel::RecvError::Disconnected))));
+        assert!(matches!(gone, Ok(Err(RecvError::Disconnected))));
+    });
+}
+
+#[test]
+fn the_receivers_of_a_watch_and_of_a_broadcast_are_arms() {
+    both_kinds(|node, _, n| {
+        let ((newest, mut watcher), (lines, mut reader)) = (watch(0), broadcast(2));
+        watcher.get();
+        let (tell, told) = unbounded();
+        let selecting = start(node, n - 1, move || {
+            for _ in 0..4 {
+                let select = Select::new()
+                    .on(&mut watcher, |changed| format!("{changed:?}"))
+                    .on(&mut reader, |line| format!("{line:?}"));
+                tell.send(select.wait().unwrap()).unwrap();
+            }
+            (watcher, reader)
+        });
+        let waits = || eventually("it waits", || waiting(node, WaitReason::SELECT) == 1);
+        waits();
+        newest.send(1);
+        assert_eq!(told.recv().unwrap(), "Ok(())");
+        waits();
+        lines.send("a").unwrap();
+        assert_eq!(told.recv().unwrap(), "Ok(\"a\")");
+        waits();
+        drop(lines.clone());
+        newest.modify(|value| *value = 2);
+        assert_eq!(told.recv().unwrap(), "Ok(())", "there is another sender");
+        waits();
+        drop(newest);
+        assert_eq!(told.recv().unwrap(), "Err(Disconnected)");
+        let (mut watcher, mut reader) = selecting.join().unwrap();
+
+        let (value, rest) = on(node, 0, move || {
+            let none = Select::new().on(&mut reader, |_| ()).wait_for(SHORT);
+            assert_eq!(none, Err(WaitError::TimedOut));
+            ["b", "c", "d"].into_iter().for_each(|line| lines.send(line).unwrap());
+            drop(lines);
+            let mut next = || Select::new().on(&mut reader, |line| line).wait().unwrap();
+            (watcher.get(), [next(), next(), next(), next()])
+        });
+        let (lost, gone) = (BroadcastError::Lagged(1), BroadcastError::Disconnected);
+        assert_eq!((value, rest), (2, [Err(lost), Ok("c"), Ok("d"), Err(gone)]));
+    });
+}
+
+#[test]
+fn a_watch_that_is_being_changed_is_waited_for_by_its_arm() {
+    both_kinds(|node, _, n| {
+        let (newest, mut watcher) = watch(0);
+        watcher.get();
+        let (begun, go) = (Arc::new(Event::manual(false)), Arc::new(Event::manual(false)));
+        let (begins, goes) = (begun.clone(), go.clone());
+        let changing = start(node, 0, move || {
+            newest.modify(|value| {
+                begins.set();
+                *value = goes.wait().map_or(0, |()| 5);
+            });
+            newest
+        });
+        begun.wait().unwrap();
+        let selecting = start(node, n - 1, move || {
+            let changed = Select::new().on(&mut watcher, |changed| changed).on(HOUR, |()| Ok(()));
+            (changed.wait(), watcher.get())
+        });
+        eventually("it waits", || waiting(node, WaitReason::MUTEX) == 1);
+        go.set();
+        assert_eq!(selecting.join().unwrap(), (Ok(Ok(())), 5));
+        drop(changing.join());
     });
 }
 

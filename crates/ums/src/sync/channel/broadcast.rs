@@ -20,9 +20,10 @@ use std::time::{Duration, Instant};
 
 use super::SendError;
 use crate::sync::condvar::Condvar;
-use crate::sync::mutex::Mutex;
+use crate::sync::mutex::{Mutex, MutexGuard};
 use crate::sync::patience::Patience;
 use crate::wait::error::WaitError;
+use crate::wait::{Arm, Source, Ticket, Waitable};
 
 /// Creates a broadcast that keeps the newest `bound` values for receivers that have not got them.
 ///
@@ -62,6 +63,29 @@ impl<T> Kept<T> {
     /// Returns the number of the value that is sent next.
     fn end(&self) -> u64 {
         self.first + self.values.len() as u64
+    }
+
+    /// Returns whether a receiver whose next value has this number need not wait.
+    fn has_news_at(&self, next: u64) -> bool {
+        self.end() != next || self.senders == 0
+    }
+}
+
+impl<T: Clone> Kept<T> {
+    /// Returns what a receiver gets whose next value is `next`, and that need not wait.
+    fn take(kept: MutexGuard<'_, Kept<T>>, next: &mut u64) -> Result<T, BroadcastError> {
+        if *next < kept.first {
+            let lost = kept.first - *next;
+            *next = kept.first;
+            return Err(BroadcastError::Lagged(lost));
+        }
+        let value = kept.values.get((*next - kept.first) as usize).cloned();
+        drop(kept);
+        let value = value.ok_or(BroadcastError::Disconnected)?;
+        *next += 1;
+        // The application's code, without the lock. The last receiver gets the value itself if the
+        // channel has let it go.
+        Ok(Arc::unwrap_or_clone(value))
     }
 }
 
@@ -157,20 +181,57 @@ impl<T: Clone> BroadcastReceiver<T> {
         let Station { kept, came } = &*self.station;
         let mut kept = kept.lock();
         let next = self.next;
-        let nothing = |kept: &mut Kept<T>| kept.end() == next && kept.senders > 0;
+        let nothing = |kept: &mut Kept<T>| !kept.has_news_at(next);
         let waited = came.wait_while_within(&mut kept, patience.fixed(), nothing);
         waited.map_err(BroadcastError::Wait)?;
-        if next < kept.first {
-            self.next = kept.first;
-            return Err(BroadcastError::Lagged(kept.first - next));
+        Kept::take(kept, &mut self.next)
+    }
+}
+
+/// The arm of a [`Select`](crate::sync::Select) that does as [`recv`](BroadcastReceiver::recv).
+///
+/// ```
+/// use std::time::Duration;
+/// use ums::sync::{Select, channel::broadcast};
+/// let (tx, mut rx) = broadcast(16);
+/// tx.send("hello").unwrap();
+/// let got = Select::new()
+///     .on(&mut rx, |value| value.ok())
+///     .on(Duration::from_secs(10), |()| None)
+///     .wait()?;
+/// assert_eq!(got, Some("hello"));
+/// # Ok::<(), ums::WaitError>(())
+/// ```
+impl<'a, T: Clone> Waitable<'a> for &'a mut BroadcastReceiver<T> {
+    type Output = Result<T, BroadcastError>;
+
+    fn arm(self) -> Arm<'a, Self::Output> {
+        Arm::new(self)
+    }
+}
+
+impl<T: Clone> Source<Result<T, BroadcastError>> for &mut BroadcastReceiver<T> {
+    fn try_now(&mut self) -> Option<Result<T, BroadcastError>> {
+        let kept = self.station.kept.lock();
+        kept.has_news_at(self.next).then(|| Kept::take(kept, &mut self.next))
+    }
+
+    /// Where another caller has the lock, the select tries again, and waits for it then.
+    fn queue(&self, ticket: Ticket) -> bool {
+        let Some(kept) = self.station.kept.try_lock() else { return false };
+        let waits = !kept.has_news_at(self.next);
+        if waits {
+            self.station.came.queue(ticket);
         }
-        let value = kept.values.get((next - kept.first) as usize).cloned();
-        drop(kept);
-        let value = value.ok_or(BroadcastError::Disconnected)?;
-        self.next = next + 1;
-        // The application's code, without the lock. The last receiver gets the value itself if the
-        // channel has let it go.
-        Ok(Arc::unwrap_or_clone(value))
+        waits
+    }
+
+    fn unqueue(&self, ticket: Ticket, granted: bool) {
+        self.station.came.unqueue(ticket, granted);
+    }
+
+    fn granted(&mut self) -> Option<Result<T, BroadcastError>> {
+        self.try_now()
     }
 }
 

@@ -11,6 +11,7 @@ use super::RecvError;
 use crate::sync::condvar::Condvar;
 use crate::sync::mutex::Mutex;
 use crate::sync::patience::Patience;
+use crate::wait::{Arm, Source, Ticket, Waitable};
 
 /// Creates a watch with its first value, which the receiver has not seen.
 ///
@@ -41,6 +42,22 @@ struct State<T> {
     value: T,
     version: u64,
     sender_gone: bool,
+}
+
+impl<T> State<T> {
+    /// Returns whether a receiver that has seen this version need not wait.
+    fn has_news_after(&self, seen: u64) -> bool {
+        self.version != seen || self.sender_gone
+    }
+
+    /// Notes that a receiver has seen the newest version, if it had not.
+    fn see(&self, seen: &mut u64) -> Result<(), RecvError> {
+        if self.version == *seen {
+            return Err(RecvError::Disconnected);
+        }
+        *seen = self.version;
+        Ok(())
+    }
 }
 
 /// Replaces the value of a [`watch`]. There is one; to use it in several tasks, put it in an `Arc`.
@@ -126,14 +143,10 @@ impl<T> WatchReceiver<T> {
         let Watched { state, changed } = &*self.watched;
         let mut state = state.lock();
         let seen = self.seen;
-        let unchanged = |state: &mut State<T>| state.version == seen && !state.sender_gone;
+        let unchanged = |state: &mut State<T>| !state.has_news_after(seen);
         let waited = changed.wait_while_within(&mut state, patience.fixed(), unchanged);
         waited.map_err(RecvError::Wait)?;
-        if state.version == seen {
-            return Err(RecvError::Disconnected);
-        }
-        self.seen = state.version;
-        Ok(())
+        state.see(&mut self.seen)
     }
 
     /// Returns whether there is a value that this receiver has not seen.
@@ -155,6 +168,55 @@ impl<T> WatchReceiver<T> {
         T: Clone,
     {
         self.with(T::clone)
+    }
+}
+
+/// The arm of a [`Select`](crate::sync::Select) that does as [`changed`](WatchReceiver::changed).
+///
+/// ```
+/// use std::time::Duration;
+/// use ums::sync::{Select, channel::watch};
+/// let (tx, mut rx) = watch("starting");
+/// rx.get();
+/// tx.send("ready");
+/// let changed = Select::new()
+///     .on(&mut rx, |changed| changed.is_ok())
+///     .on(Duration::from_secs(10), |()| false)
+///     .wait()?;
+/// assert_eq!((changed, rx.get()), (true, "ready"));
+/// # Ok::<(), ums::WaitError>(())
+/// ```
+impl<'a, T> Waitable<'a> for &'a mut WatchReceiver<T> {
+    type Output = Result<(), RecvError>;
+
+    fn arm(self) -> Arm<'a, Self::Output> {
+        Arm::new(self)
+    }
+}
+
+impl<T> Source<Result<(), RecvError>> for &mut WatchReceiver<T> {
+    fn try_now(&mut self) -> Option<Result<(), RecvError>> {
+        let state = self.watched.state.lock();
+        state.has_news_after(self.seen).then(|| state.see(&mut self.seen))
+    }
+
+    /// Where the value is just being looked at or changed, the select tries again, and waits for
+    /// the lock then.
+    fn queue(&self, ticket: Ticket) -> bool {
+        let Some(state) = self.watched.state.try_lock() else { return false };
+        let waits = !state.has_news_after(self.seen);
+        if waits {
+            self.watched.changed.queue(ticket);
+        }
+        waits
+    }
+
+    fn unqueue(&self, ticket: Ticket, granted: bool) {
+        self.watched.changed.unqueue(ticket, granted);
+    }
+
+    fn granted(&mut self) -> Option<Result<(), RecvError>> {
+        self.try_now()
     }
 }
 

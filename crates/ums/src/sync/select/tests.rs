@@ -1,7 +1,9 @@
 //! Tests of selects between threads: exactly one arm happens, and nothing of the others is lost.
 
 use super::*;
-use crate::sync::channel::{RecvError, SendError, bounded, rendezvous, unbounded};
+use crate::sync::channel::{
+    RecvError, SendError, bounded, broadcast, rendezvous, unbounded, watch,
+};
 use crate::sync::testing::{Dice, LONG, SHORT, until};
 use crate::sync::{Event, Latch, Semaphore};
 use std::sync::Mutex;
@@ -247,4 +249,44 @@ fn selects_race_for_permits_tokens_and_room_and_nothing_is_lost() {
     assert_eq!(sent.into_inner(), received.into_inner(), "each value arrives once");
     assert_eq!(seats.available(), PERMITS);
     assert!(baton.is_set());
+}
+
+#[test]
+fn selects_race_with_the_senders_of_a_watch_and_a_broadcast_and_miss_nothing() {
+    const VALUES: u64 = 3_000;
+    let ((newest, mut watcher), (tx, rx)) = (watch(0), broadcast(VALUES as usize));
+    watcher.get();
+    std::thread::scope(|s| {
+        for seed in 1..=3 {
+            let (mut watcher, mut rx) = (watcher.clone(), rx.clone());
+            s.spawn(move || {
+                let (mut dice, mut last, mut next) = (Dice(seed), 0, 1);
+                while last < VALUES || next <= VALUES {
+                    let select = Select::new()
+                        .on(&mut watcher, |changed| changed.map(|()| None).unwrap())
+                        .on(&mut rx, |value| Some(value.unwrap()));
+                    let got = match dice.roll(2) {
+                        0 => Ok(select.wait_for(LONG).unwrap()),
+                        _ => select.wait_for(Duration::from_nanos(dice.roll(40_000))),
+                    };
+                    match got {
+                        Ok(Some(value)) => {
+                            assert_eq!(value, next);
+                            next += 1;
+                        }
+                        Ok(None) => {
+                            let now = watcher.get();
+                            assert!(now > last, "{now} after {last}");
+                            last = now;
+                        }
+                        Err(error) => assert_eq!(error, WaitError::TimedOut),
+                    }
+                }
+            });
+        }
+        for value in 1..=VALUES {
+            newest.send(value);
+            tx.send(value).unwrap();
+        }
+    });
 }
