@@ -2,7 +2,8 @@
 //!
 //! Only Markdown links `[text](path)` with a relative path are checked, with the heading that they
 //! name. Links in fenced blocks and links to the network are not. The book's contents,
-//! `docs/SUMMARY.md`, must have a link to each page below `docs`.
+//! `docs/SUMMARY.md`, must have a link to each page below `docs`. No page of the book has a link to
+//! a Markdown file elsewhere: mdBook would make `.html` of its `.md`.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -41,6 +42,12 @@ fn check_page(repository: &Repository, page: &File) -> Vec<Finding> {
         let mut files = repository.files.iter().map(|file| &file.path);
         if !files.any(leads_to) && !repository.others.iter().any(leads_to) {
             let message = format!("the link to `{target}` leads nowhere: correct it or remove it.");
+            findings.push(page.finding(line, message));
+        }
+        if page.path.starts_with("docs/") && path.ends_with(".md") && !path.starts_with("docs/") {
+            let message = format!(
+                "the link to `{target}` is broken in the built book: name the file in the text."
+            );
             findings.push(page.finding(line, message));
         }
         let file = repository.file(&path).filter(|_| path.ends_with(".md") && !heading.is_empty());
@@ -133,6 +140,20 @@ mod tests {
         let found = check(&Repository::of(&[("docs/p.md", page), ("docs/q.md", other)]));
         let places: Vec<_> = found.iter().map(|f| (f.path.as_str(), f.line)).collect();
         assert_eq!(places, [("docs/p.md", 1), ("docs/q.md", 6), ("docs/q.md", 6)]);
+    }
+
+    #[test]
+    fn a_page_of_the_book_has_no_link_to_a_markdown_file_elsewhere() {
+        let page = "[a](../README.md) [b](design/c.md) [d](../src/d.rs)";
+        let design = "[a](../p.md) [b](../../README.md#r)";
+        let found = check(&Repository::of(&[
+            ("docs/p.md", page),
+            ("docs/design/c.md", design),
+            ("README.md", "# R\n[p](docs/p.md) [r](README.md)"),
+            ("src/d.rs", "//! D."),
+        ]));
+        let places: Vec<_> = found.iter().map(|f| f.path.as_str()).collect();
+        assert_eq!(places, ["docs/p.md", "docs/design/c.md"]);
     }
 
     #[test]
