@@ -81,6 +81,8 @@ fn put(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to).map(drop)
 }
 
+/// What `pkg-config --static` prints in addition ends an earlier `-Wl,-Bstatic`, which is meant for
+/// the library alone: glibc stays shared.
 fn package(prefix: &Path, name: &str, include: &str) -> String {
     let prefix = prefix.display();
     format!(
@@ -90,7 +92,7 @@ fn package(prefix: &Path, name: &str, include: &str) -> String {
          Version: {VERSION}\n\
          Cflags: -I{include} -pthread\n\
          Libs: -L${{prefix}}/lib -lums -pthread\n\
-         Libs.private: -lgcc_s -lrt -lm -ldl\n"
+         Libs.private: -Wl,-Bdynamic -lgcc_s -lrt -lm -ldl\n"
     )
 }
 
@@ -104,5 +106,6 @@ mod tests {
         assert!(text.starts_with("prefix=/opt/ums\n"));
         assert!(text.contains("\nCflags: -I${prefix}/include -pthread\n"));
         assert!(text.contains("\nLibs: -L${prefix}/lib -lums -pthread\n"));
+        assert!(text.contains("\nLibs.private: -Wl,-Bdynamic -lgcc_s -lrt -lm -ldl\n"));
     }
 }

@@ -102,7 +102,9 @@ impl Workshop {
         command.arg(if is_cpp { "-std=c++17" } else { "-std=c11" });
         command.arg(&source).arg("-o").arg(&program).arg("-L").arg(self.folder.path());
         if recipe.is_static {
-            command.args(["-lums_static", "-lm", "-ldl", "-lrt", "-lgcc_s"]);
+            // As the installed `ums.pc` has them for `pkg-config --static`.
+            command.args(["-Wl,-Bstatic", "-lums_static", "-Wl,-Bdynamic"]);
+            command.args(["-lgcc_s", "-lrt", "-lm", "-ldl"]);
         } else {
             command.arg("-lums").arg(format!("-Wl,-rpath,{}", self.folder.path().display()));
         }
