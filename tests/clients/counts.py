@@ -345,4 +345,5 @@ def main():
         print(f"counts.py: {len(now)} checks passed, 0 failed")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -38,10 +38,10 @@ pub fn floor(args: &BenchArgs) -> Ran {
     for _ in 0..rounds {
         let now = [
             raw_pairs(200_000)?,
-            yields(&by_fiber, 200_000),
+            yields(&by_fiber, 2, 200_000),
             handoffs(20_000),
-            yields(&by_thread, 20_000),
-            yields(&by_recorded_fiber, 200_000),
+            yields(&by_thread, 2, 20_000),
+            yields(&by_recorded_fiber, 2, 200_000),
         ];
         best.iter_mut().zip(now).for_each(|(best, now)| *best = best.min(now));
     }
@@ -59,26 +59,31 @@ pub fn floor(args: &BenchArgs) -> Ran {
 
 /// Returns the time of one resume and suspend, in nanoseconds.
 pub(super) fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
-    pairs_with(pairs, || ())
+    pairs_with(2, pairs, || ())
 }
 
-/// Like [`raw_pairs`], with a call of `beside` at each of the two switches.
-pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Result<f64, Stop> {
+/// Like [`raw_pairs`], with this many fibers in turn and a call of `beside` at each of the two
+/// switches.
+pub(super) fn pairs_with(
+    fibers: u64,
+    pairs: u64,
+    beside: impl Fn() + Copy + 'static,
+) -> Result<f64, Stop> {
     let mut pool = StackPool::new(StackConfig::default());
     let mut spinner = || {
         let stack = pool.take().map_err(|error| Stop::Skip(error.to_string()))?;
-        Ok(suspending(stack, pairs / 2, beside))
+        Ok(suspending(stack, pairs / fibers, beside))
     };
-    let mut fibers = [spinner()?, spinner()?];
+    let mut spinners = (0..fibers).map(|_| spinner()).collect::<Result<Vec<_>, Stop>>()?;
     let began = Instant::now();
-    for _ in 0..pairs / 2 {
-        for fiber in &mut fibers {
+    for _ in 0..pairs / fibers {
+        for fiber in &mut spinners {
             beside();
             let _ = black_box(fiber.resume());
         }
     }
     let each = began.elapsed().as_nanos() as f64 / pairs as f64;
-    for mut fiber in fibers {
+    for mut fiber in spinners {
         // The last resume of each fiber runs it to its end.
         let _ = fiber.resume();
         pool.give(fiber.into_stack());
@@ -86,21 +91,21 @@ pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Resu
     Ok(each)
 }
 
-/// Returns the time of one switch between two workers that yield to each other, in nanoseconds.
-pub(super) fn yields(node: &Node, switches: u64) -> f64 {
+/// Returns the time of one switch between this many workers that yield in turn, in nanoseconds.
+pub(super) fn yields(node: &Node, tasks: u64, switches: u64) -> f64 {
     node.run(move || {
         let yielding = move || {
-            // One yield before the clock is read, so that both have started.
+            // One yield before the clock is read, so that all have started.
             ums::yield_now();
             let began = Instant::now();
-            for _ in 0..switches / 2 {
+            for _ in 0..switches / tasks {
                 ums::yield_now();
             }
             began.elapsed().as_nanos() as f64 / switches as f64
         };
-        let other = ums::spawn(yielding);
-        let first = ums::spawn(yielding).join().expect("a yielding task");
-        other.join().expect("a yielding task").min(first)
+        let all: Vec<_> = (0..tasks).map(|_| ums::spawn(yielding)).collect();
+        let times = all.into_iter().map(|task| task.join().expect("a yielding task"));
+        times.fold(f64::INFINITY, f64::min)
     })
 }
 

@@ -112,7 +112,7 @@ const BENCHES: [Bench; 16] = [
     },
     Bench {
         name: "own",
-        keys: "rounds=20",
+        keys: "rounds=20 tasks=2",
         what: "own-context workers, beside bare switches and kernel threads",
         run: own::own,
         short: &["rounds=3"],

@@ -1,10 +1,10 @@
 //! Compares workers with their own context with bare switches, in one run and on one CPU.
 //!
 //! ```text
-//! ring_ns            the base: two fibers in turn, each step one stack switch and one write of
-//!                    the FS base
+//! ring_ns            the base: fibers in turn, each step one stack switch and one write of the FS
+//!                    base
 //! bare_switch_ns     one switch between two contexts, by the crate `context` alone
-//! own_switch_ns      one switch between two workers that yield, through a full turn
+//! own_switch_ns      one switch between workers that yield, through a full turn
 //! own_ratio          own_switch_ns over ring_ns
 //! windows_yield_ns   one yield of the Windows model through the scheduler's entry point, two
 //!                    workers in turn
@@ -22,7 +22,8 @@
 //! ```
 //!
 //! Rounds of all measurements alternate, and each metric is its best round, because noise only adds
-//! time.
+//! time. `tasks=` sets the number of fibers in the base, and of workers that yield; there are two
+//! if it is not given.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -35,9 +36,10 @@ use super::setup::{Setup, pin};
 use super::windows::yields_own;
 use crate::raw::{bare, call_with_own_mask, write_base};
 
-/// `own rounds=`.
+/// `own rounds= tasks=`.
 pub fn own(args: &BenchArgs) -> Ran {
     let rounds = args.number("rounds", 20)?;
+    let tasks = args.number("tasks", 2)?.max(2);
     let of = |kind: &str| Setup::read(&BenchArgs::parse(&[format!("kind={kind}")])?);
     let (own, fiber) = (of("context")?, of("fiber")?);
     args.all_known()?;
@@ -45,15 +47,15 @@ pub fn own(args: &BenchArgs) -> Ran {
         return Err(Stop::Skip(why));
     }
     pin(1)?;
-    let (by_own, by_fiber) = (own.node(1, 16)?, fiber.node(1, 16)?);
+    let (by_own, by_fiber) = (own.node(1, tasks + 14)?, fiber.node(1, tasks + 14)?);
     let mut best = [f64::INFINITY; 9];
     for _ in 0..rounds {
         let now = [
-            ring(200_000)?,
+            ring(tasks, 200_000)?,
             bare(200_000, false),
-            yields(&by_own, 200_000),
+            yields(&by_own, tasks, 200_000),
             yields_own(2, 200_000)?,
-            yields(&by_fiber, 200_000),
+            yields(&by_fiber, tasks, 200_000),
             handoffs(20_000),
             bare(10_000, true),
             preemptive(&by_own, 5_000),
@@ -81,8 +83,8 @@ pub fn own(args: &BenchArgs) -> Ran {
 }
 
 /// Returns the time of one step of the ring, in nanoseconds.
-fn ring(steps: u64) -> Result<f64, Stop> {
-    Ok(pairs_with(steps / 2, write_base)? / 2.0)
+fn ring(fibers: u64, steps: u64) -> Result<f64, Stop> {
+    Ok(pairs_with(fibers, steps / 2, write_base)? / 2.0)
 }
 
 /// Returns the time of one system call inside `go_preemptive`, in nanoseconds.
