@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use ums::process::{Child, PipeReader, Signals};
 use ums::sync::Select;
 
@@ -85,13 +84,12 @@ fn pass_on(number: usize, pipe: PipeReader) {
     });
 }
 
-/// Asks a process and its children to end, and kills those that do not. They are a process group,
-/// whose number is free for others only after `wait`.
+/// Asks a process and its children, which are its process group, to end, and kills those that do
+/// not.
 fn end(child: &mut Child) -> io::Result<String> {
-    let group = Pid::from_raw(child.id() as i32).expect("no process has the number 0");
-    let _ = kill_process_group(group, Signal::TERM); // an error: it has ended already
+    let _ = child.signal_group(15); // SIGTERM
     let leader = Select::new().on(child.ended(), |ended| ended).on(GRACE, |()| Ok(())).wait()?;
-    let _ = kill_process_group(group, Signal::KILL); // also its children, which hold the pipes
+    let _ = child.signal_group(9); // SIGKILL, also to its children, which hold the pipes
     leader?;
     child.wait().map(|status| format!("{status}"))
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -101,6 +101,34 @@ fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
         eventually("a killed child is reaped when another is started", || {
             let _ = status(&mut Command::new("true"));
             !exists(child)
+        });
+    });
+}
+
+#[test]
+fn a_signal_to_the_group_of_a_child_reaches_the_processes_that_it_has_left_behind() {
+    both_kinds(|node, _, n| {
+        on(node, n - 1, || {
+            let mut script = shell("sleep 600 & echo $!; wait");
+            script.process_group(0).stdout(Stdio::piped());
+            let mut child = Child::spawn(&mut script).unwrap();
+            let mut output = BufReader::new(child.stdout.take().unwrap());
+            let mut sleeper = String::new();
+            output.read_line(&mut sleeper).unwrap();
+            child.kill().unwrap();
+            Select::new().on(child.ended(), |ended| ended).wait().unwrap().unwrap();
+            assert!(exists(sleeper.trim().parse().unwrap()), "only the shell was killed");
+            child.signal_group(15).unwrap();
+            assert_eq!(output.read_to_string(&mut sleeper).unwrap(), 0, "none has the pipe");
+            assert_eq!(child.wait().unwrap().signal(), Some(9));
+            let late = child.signal_group(15).unwrap_err();
+            assert_eq!(late.kind(), ErrorKind::NotFound, "{late}");
+
+            let mut other = Child::spawn(Command::new("sleep").arg("600")).unwrap().kill_on_drop();
+            let refused = other.signal_group(15).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+            assert!(refused.to_string().contains("process_group(0)"), "{refused}");
+            assert_eq!(other.try_wait().unwrap(), None, "a refused call changes nothing");
         });
     });
 }

@@ -2,10 +2,14 @@
 //! for it as for a socket.
 
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{self, Command, ExitStatus, Output, Stdio};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
+};
 
 use super::pipe::{PipeReader, PipeWriter};
 use crate::current::go_preemptive;
@@ -80,9 +84,8 @@ struct Ends {
 
 impl Ends {
     fn of(child: &mut process::Child) -> io::Result<Ends> {
-        let number = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         // `child` has not been waited for, so the number is still its own.
-        let ended = pidfd_open(number.ok_or(io::ErrorKind::InvalidData)?, PidfdFlags::empty())?;
+        let ended = pidfd_open(pid(child.id())?, PidfdFlags::empty())?;
         Ok(Ends {
             ended: Watch::new(ended),
             stdin: child.stdin.take().map(PipeWriter::new).transpose()?,
@@ -90,6 +93,15 @@ impl Ends {
             stderr: child.stderr.take().map(PipeReader::new).transpose()?,
         })
     }
+}
+
+fn pid(id: u32) -> io::Result<Pid> {
+    let number = i32::try_from(id).ok().and_then(Pid::from_raw);
+    Ok(number.ok_or(io::ErrorKind::InvalidData)?)
+}
+
+fn signal(number: i32) -> io::Result<Signal> {
+    Ok(Signal::from_named_raw(number).ok_or(io::ErrorKind::InvalidInput)?)
 }
 
 impl Child {
@@ -185,8 +197,53 @@ impl Child {
     /// `InvalidInput` if there is no such signal; the system's error, also if the process has
     /// ended.
     pub fn signal(&self, number: i32) -> io::Result<()> {
-        let signal = Signal::from_named_raw(number).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(pidfd_send_signal(self.ended.get_ref(), signal)?)
+        Ok(pidfd_send_signal(self.ended.get_ref(), signal(number)?)?)
+    }
+
+    /// Sends a signal, by the system's number, to the child's process group: to the child, and to
+    /// the processes that it has started, if they have not left the group. The child must have been
+    /// started as the leader of a group. It may have ended, and the others go on; but it must not
+    /// have been waited for, because then its number may be another's: use
+    /// [`ended`](Child::ended).
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use std::os::unix::process::CommandExt;
+    /// use std::process::{Command, Stdio};
+    /// use ums::process::Child;
+    ///
+    /// let mut shell = Command::new("sh");
+    /// shell.args(["-c", "sleep 600 & wait"]).process_group(0).stdout(Stdio::piped());
+    /// let mut child = Child::spawn(&mut shell)?;
+    /// let mut output = child.stdout.take().unwrap();
+    /// child.signal_group(15)?; // SIGTERM
+    /// output.read_to_end(&mut Vec::new())?; // neither has the pipe any more
+    /// assert!(!child.wait()?.success());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is no such signal, or if the child is not the leader of a process
+    /// group; `NotFound` if the child was waited for; the system's error, also if no process of the
+    /// group is left.
+    pub fn signal_group(&self, number: i32) -> io::Result<()> {
+        let signal = signal(number)?;
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::PidFd(self.ended.get_ref().as_fd()), look) {
+            Err(Errno::CHILD) => {
+                let text = "the child was waited for: signal its group before";
+                return Err(io::Error::new(io::ErrorKind::NotFound, text));
+            }
+            looked => drop(looked?),
+        }
+        // What waits for the child borrows it mutably, so the number is its own during this call.
+        let child = pid(self.id())?;
+        if getpgid(Some(child))? != child {
+            let text = "the child is not the leader of a process group: start it with \
+                        `CommandExt::process_group(0)`";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(kill_process_group(child, signal)?)
     }
 }
 

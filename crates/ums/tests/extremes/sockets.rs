@@ -3,6 +3,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::Duration;
 
@@ -112,20 +113,22 @@ pub const TABLE: &[Entry] = &[
         buffers(|bytes| unix.set_send_buffer_size(bytes), || unix.send_buffer_size());
         buffers(|bytes| udp.set_send_buffer_size(bytes), || udp.send_buffer_size());
     }),
-    ("Child::signal", Both, |_| {
-        let mut child = Child::spawn(Command::new("sleep").arg("1000")).unwrap();
-        for number in [0, -1, 65, i32::MIN, i32::MAX] {
-            called();
-            let error = child.signal(number).expect_err("there is no such signal");
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{number}");
-            assert_eq!(child.try_wait().unwrap(), None, "a refused call changes nothing");
-        }
-        called();
-        child.signal(15).unwrap();
-        let ended = std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap());
-        assert_eq!(ended, Some(15));
-    }),
+    ("Child::signal", Both, |_| signals(Child::signal)),
+    ("Child::signal_group", Both, |_| signals(Child::signal_group)),
 ];
+
+fn signals(send: fn(&Child, i32) -> std::io::Result<()>) {
+    let mut child = Child::spawn(Command::new("sleep").arg("1000").process_group(0)).unwrap();
+    for number in [0, -1, 65, i32::MIN, i32::MAX] {
+        called();
+        let error = send(&child, number).expect_err("there is no such signal");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{number}");
+        assert_eq!(child.try_wait().unwrap(), None, "a refused call changes nothing");
+    }
+    called();
+    send(&child, 15).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+}
 
 fn udp() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").unwrap()
