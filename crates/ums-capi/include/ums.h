@@ -140,6 +140,12 @@
 #define UMS_FOREVER UINT64_MAX
 
 /**
+ * For ums_group_options: keeps what each task has returned, until ums_group_next takes it or the
+ * group is freed.
+ */
+#define UMS_GROUP_RESULTS 1
+
+/**
  * The offset that means the file's own position; the only one that pipes and sockets have.
  */
 #define UMS_CURRENT UINT64_MAX
@@ -439,6 +445,26 @@ typedef struct ums_shutdown_report {
 } ums_shutdown_report;
 
 /**
+ * The options of a group. Set `size` to sizeof(ums_group_options), and other fields to zero for
+ * their defaults.
+ */
+typedef struct ums_group_options {
+    /**
+     * sizeof(ums_group_options).
+     */
+    size_t size;
+    /**
+     * How many tasks of the group may be queued or run at the same time: ums_group_spawn waits
+     * until fewer are. 0: no limit.
+     */
+    size_t max_running;
+    /**
+     * 0 or UMS_GROUP_RESULTS.
+     */
+    uint32_t flags;
+} ums_group_options;
+
+/**
  * A function that a task of a group runs. A negative result is a failure. It must return, as an
  * ums_function must.
  */
@@ -643,9 +669,11 @@ int ums_node_set_online(struct ums_node *node, size_t scheduler_number, bool onl
 
 /**
  * Creates a group without tasks, whose tasks will run on this node. NULL: the node of the calling
- * worker; on a plain thread: -EPERM.
+ * worker; on a plain thread: -EPERM. `options` may be NULL.
  */
-int ums_group_new(struct ums_node *node, struct ums_group **group);
+int ums_group_new(struct ums_node *node,
+                  const struct ums_group_options *options,
+                  struct ums_group **group);
 
 /**
  * Frees a group. NULL is allowed. -EBUSY: a task of it has not ended; see ums_group_wait.
@@ -653,11 +681,22 @@ int ums_group_new(struct ums_node *node, struct ums_group **group);
 int ums_group_free(struct ums_group *group);
 
 /**
- * Queues a task of the group. If the function returns a negative number, the group's other tasks
- * are cancelled. -ECANCELED: the group was cancelled, or a task of it has failed. -EAGAIN: the
- * work queue is full. -ESHUTDOWN: the node accepts no more work.
+ * Queues a task of the group; waits first while `max_running` tasks of it are queued or run. If
+ * the function returns a negative number, the group's other tasks are cancelled. -ECANCELED: the
+ * group or the caller's work request was cancelled, or a task of the group has failed. -EDEADLK:
+ * the caller is a task of the group, and would wait. -EAGAIN: the work queue is full. -ESHUTDOWN:
+ * the node accepts no more work.
  */
 int ums_group_spawn(struct ums_group *group, ums_group_function function, void *arg);
+
+/**
+ * Waits for the next task of the group that ends, for at most this long, and returns 1: `arg` is
+ * the argument with which it was spawned, and `result` what its function has returned, or
+ * -ECANCELED or -ENODATA if it never ran; either may be NULL. Returns 0 if all tasks have ended
+ * and were returned. The group must have UMS_GROUP_RESULTS, otherwise: -EINVAL. A cancellation of
+ * the caller, -EBUSY and -EDEADLK are as for ums_group_wait.
+ */
+int ums_group_next(struct ums_group *group, uint64_t timeout_ns, void **arg, int *result);
 
 /**
  * Waits until all tasks of the group have ended, for at most this long. Then stores the first

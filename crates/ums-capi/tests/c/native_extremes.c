@@ -222,9 +222,11 @@ static int until_set_in_group(void *arg)
 static void make_group(void)
 {
     make_event();
-    IS(0, ums_group_new(node, &group));
+    ums_group_options options = { sizeof options, SIZE_MAX, UMS_GROUP_RESULTS };
+    IS(0, ums_group_new(node, &options, &group));
     IS(0, ums_group_spawn(group, until_set_in_group, NULL));
 }
+static int64_t next_of_group(uint64_t ns) { return ums_group_next(group, ns, NULL, NULL); }
 static int64_t wait_group(uint64_t ns) { return ums_group_wait(group, ns, NULL); }
 static void free_group(void)
 {
@@ -411,6 +413,7 @@ static void *both(void *arg)
         { "ums_channel_send", make_full_channel, send_more, take_one, free_channel },
         { "ums_select", make_event, select_event, set_event, free_event },
         { "ums_group_wait", make_group, wait_group, set_event, free_group },
+        { "ums_group_next", make_group, next_of_group, set_event, free_group },
         { "ums_wait_fd", make_pipe, wait_pipe, write_pipe, close_both },
         { "ums_read", make_pipe, read_pipe, write_pipe, close_both },
         { "ums_write", make_full, fill_more, drain, close_both },

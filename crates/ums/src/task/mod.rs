@@ -268,8 +268,10 @@ impl<T> JoinHandle<T> {
         false
     }
 
-    /// Makes the task urgent, if no worker has begun it.
-    pub(crate) fn hurry(&self) {
+    /// Makes the task urgent, if no worker has begun it: for a caller that is about to wait for it
+    /// other than by a join.
+    #[doc(hidden)] // For the crates beside this one.
+    pub fn hurry(&self) {
         if self.result.state().is_queued() {
             self.result.state().make_urgent();
             self.promote_elsewhere();
