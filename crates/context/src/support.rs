@@ -204,7 +204,10 @@ mod tests {
             let thread = std::thread::Builder::new().stack_size(bytes);
             thread.spawn(has_room_for_the_gap).expect("a thread").join().expect("it answers")
         };
-        assert!(!on(gap()));
+        // Where stacks are never as small as the gap, as on aarch64, each thread has room for it.
+        if gap() + ROOM / 2 > libc::PTHREAD_STACK_MIN {
+            assert!(!on(gap()));
+        }
         assert!(on(least_stack()) && on(2 << 20));
     }
 
