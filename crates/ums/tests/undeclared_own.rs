@@ -205,8 +205,8 @@ fn no_instruction_off_the_host_except_where_it_was_asked_for() {
     assert_eq!(violations, 0);
     assert!(blocks > ENOUGH, "{blocks}");
     // The signal for a blocked call may come so late that it interrupts the worker's next call,
-    // which then fails with EINTR. That is rare.
-    assert!(interrupted * 50 < blocks, "{interrupted} of {blocks}");
+    // which then fails with EINTR. That is rare, but less so where the processors are busy.
+    assert!(interrupted * 10 < blocks, "{interrupted} of {blocks}");
     let (violations, ..) = stress(Duration::from_secs(1), true).unwrap();
     assert!(violations > 0, "the harness does not notice");
     eventually("descriptors are closed", || open_descriptors() <= before);

@@ -366,7 +366,8 @@ fn waits(fd: c_int, events: i16) -> Blocks {
     // SAFETY: Contract: the caller's own call on the descriptor comes right after this one; if the
     // descriptor is closed, `poll` says so and does not wait.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd.max(0)) };
-    let flags = PollFlags::from_bits_truncate(events as u16);
+    // The type of the bits depends on how rustix calls the system: not directly under miri.
+    let flags = PollFlags::from_bits_truncate(events as _);
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let idle = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)) == Ok(0);
     let fd = std::os::fd::AsRawFd::as_raw_fd(&fd);
