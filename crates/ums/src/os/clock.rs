@@ -29,18 +29,19 @@ pub fn used_by_this_thread() -> u64 {
 
 /// Returns the time in ticks, for statistics. Ticks are cheaper to read than [`now`], and are
 /// converted by [`ticks_to_ns`] only when they are shown. On x86-64 they are the processor's
-/// time-stamp counter. On every computer of the last decade that counter is constant and
-/// synchronous; otherwise the kernel would not use it for its own clock.
+/// time-stamp counter (but not under miri, which cannot read it). On every computer of the last
+/// decade that counter is constant and synchronous; otherwise the kernel would not use it for its
+/// own clock.
 #[inline]
 pub fn ticks() -> u64 {
     if let Some(now) = super::sim::now() {
         return now;
     }
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         super::linux::plain::time_stamp()
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     {
         now()
     }
@@ -72,7 +73,7 @@ fn ticks_are_ns() -> bool {
     if super::sim::is_here() {
         return true;
     }
-    cfg!(not(target_arch = "x86_64"))
+    cfg!(any(not(target_arch = "x86_64"), miri))
 }
 
 /// The number of nanoseconds in 2^32 ticks. Measured once; 0 before.

@@ -26,11 +26,13 @@
 
 use std::sync::Once;
 
+#[cfg(target_arch = "x86_64")]
+use super::interrupted;
 use super::signals::{
     ALL, block_here, blocked_in, fault_at, is_poke, kernel_thread, mask_here, wants_eintr,
 };
 use super::thread::{self, Watched};
-use super::{calls, hosted, interrupted};
+use super::{calls, hosted};
 use crate::os::linux::handlers::{self, Before, Handler, SignalFrame};
 
 /// `si_code` of a SIGTRAP that perf sent.
