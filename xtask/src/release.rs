@@ -145,9 +145,12 @@ const CHECKS: &[Check] = &[
             "cargo +nightly miri --version",
             "rustup toolchain install nightly --component miri,rust-src",
         )],
-        env: &[("MIRIFLAGS", "-Zmiri-disable-isolation")],
-        commands: &["cargo +nightly miri test -q --locked -p ums --lib -- lists:: fairness \
-             event_ring histogram word:: block::"],
+        // The pools never free what they have made. Miri makes no stack switches, few system calls
+        // and no fences of the kernel, and a loop of a hundred thousand steps takes it minutes:
+        // what is left are lists, words and statistics.
+        env: &[("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks")],
+        commands: &["cargo +nightly miri test -q --locked -p ums --no-default-features --lib -- \
+             lists::io_ lists::siblings wait_stats watch::word os::asleep os::atomic_ref way_out"],
     },
 ];
 
