@@ -17,7 +17,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::mutex::MutexGuard;
+use super::mutex::{Mutex, MutexGuard};
 use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
 use super::raw_mutex::RawMutex;
@@ -163,11 +163,23 @@ impl Condvar {
         outcome.ok()
     }
 
-    /// Queues the ticket of an arm, whose caller holds the mutex: a notification that comes after
-    /// the unlock finds it.
-    pub(super) fn queue(&self, ticket: Ticket) {
-        let _settled = current::before_short_lock();
-        self.queue.lock().push(ticket, ());
+    /// Queues the ticket of an arm if the arm `waits` as the mutex's value is now, and returns
+    /// whether it does. The mutex is held meanwhile, so a notification that comes after a change of
+    /// the value finds the ticket. Where another caller holds the mutex, this returns false: the
+    /// select then tries the arm again, which waits for the mutex.
+    pub(super) fn queue_if<T>(
+        &self,
+        mutex: &Mutex<T>,
+        ticket: Ticket,
+        waits: impl FnOnce(&T) -> bool,
+    ) -> bool {
+        let Some(value) = mutex.try_lock() else { return false };
+        let waits = waits(&value);
+        if waits {
+            let _settled = current::before_short_lock();
+            self.queue.lock().push(ticket, ());
+        }
+        waits
     }
 
     /// Removes the ticket of an arm, unless a notification has taken it.

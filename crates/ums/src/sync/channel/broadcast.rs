@@ -216,14 +216,9 @@ impl<T: Clone> Source<Result<T, BroadcastError>> for &mut BroadcastReceiver<T> {
         kept.has_news_at(self.next).then(|| Kept::take(kept, &mut self.next))
     }
 
-    /// Where another caller has the lock, the select tries again, and waits for it then.
     fn queue(&self, ticket: Ticket) -> bool {
-        let Some(kept) = self.station.kept.try_lock() else { return false };
-        let waits = !kept.has_news_at(self.next);
-        if waits {
-            self.station.came.queue(ticket);
-        }
-        waits
+        let Station { kept, came } = &*self.station;
+        came.queue_if(kept, ticket, |kept| !kept.has_news_at(self.next))
     }
 
     fn unqueue(&self, ticket: Ticket, granted: bool) {

@@ -200,15 +200,9 @@ impl<T> Source<Result<(), RecvError>> for &mut WatchReceiver<T> {
         state.has_news_after(self.seen).then(|| state.see(&mut self.seen))
     }
 
-    /// Where the value is just being looked at or changed, the select tries again, and waits for
-    /// the lock then.
     fn queue(&self, ticket: Ticket) -> bool {
-        let Some(state) = self.watched.state.try_lock() else { return false };
-        let waits = !state.has_news_after(self.seen);
-        if waits {
-            self.watched.changed.queue(ticket);
-        }
-        waits
+        let Watched { state, changed } = &*self.watched;
+        changed.queue_if(state, ticket, |state| !state.has_news_after(self.seen))
     }
 
     fn unqueue(&self, ticket: Ticket, granted: bool) {
