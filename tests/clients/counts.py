@@ -166,20 +166,26 @@ def thread_of_scheduler(pid):
     return thread
 
 
-def of_bench(kind, name, folder):
-    file = Path(folder) / "blocks"
-    file.write_bytes(bytes(1 << 16))
+@contextlib.contextmanager
+def repeated(kind, name, file=""):
+    """Repeats an operation. Returns the process, the thread, the address that each operation ends at, and how many to drop and to count."""
     keys = [f"of={name}", f"n={10**12}", f"kind={kind}", "events=on", f"file={file}"]
     bench = subprocess.Popen([os.environ["UMS_BIN"], "bench", "operations", *keys], stdout=subprocess.PIPE, text=True)
     try:
         lines = [json.loads(bench.stdout.readline() or '{"skip": "the bench ended"}') for _ in range(2)]
         assert "skip" not in lines[0], lines[0]["skip"]
         mark, thread = (int(line["value"]) for line in lines)
-        rounds = (WARM_BATCHES, COUNTED_BATCHES) if name == "spawn-batch" else (WARM, COUNTED)
-        return medians(Counter(bench.pid, thread).operations(mark=mark, steps_are_time=name in QUICK), *rounds)
+        yield bench.pid, thread, mark, (WARM_BATCHES, COUNTED_BATCHES) if name == "spawn-batch" else (WARM, COUNTED)
     finally:
         bench.kill()
         bench.wait()
+
+
+def of_bench(kind, name, folder):
+    file = Path(folder) / "blocks"
+    file.write_bytes(bytes(1 << 16))
+    with repeated(kind, name, file) as (pid, thread, mark, rounds):
+        return medians(Counter(pid, thread).operations(mark=mark, steps_are_time=name in QUICK), *rounds)
 
 
 def of_echo(kind, _, folder):

@@ -7,15 +7,13 @@ function of this repository that it was inlined from, and the function's file sa
 
 import collections
 import contextlib
-import json
 import os
 import subprocess
 import sys
 
-from counts import ROWS, WARM, WARM_BATCHES
+from counts import ROWS, repeated
 from steps import RIP, time_reader, walk
 
-OPERATIONS = 4
 # The first prefix of a path that fits says which part a file belongs to.
 PARTS = {
     "the switch between stacks": ["fiber/", "context/", "ums/src/scheduler/kinds/", "ums/src/scheduler/way_out", "ums/src/scheduler/switch"],
@@ -44,24 +42,17 @@ def part_of(frames):
 
 def histogram(name):
     """Returns how often each address of the program was executed in some operations, and how many operations these were."""
-    per = ROWS[name][0]
-    keys = [f"of={name}", f"n={10**12}", "kind=fiber", "events=on"]
-    bench = subprocess.Popen([os.environ["UMS_BIN"], "bench", "operations", *keys], stdout=subprocess.PIPE, text=True)
-    try:
-        mark, thread = (int(json.loads(bench.stdout.readline())["value"]) for _ in range(2))
-        with open(f"/proc/{bench.pid}/maps") as maps:
-            begin = int(next(line for line in maps if line.rstrip().endswith(os.path.realpath(os.environ["UMS_BIN"]))).split("-")[0], 16)
-        found, ended, warm = collections.Counter(), 0, WARM_BATCHES if name == "spawn-batch" else WARM
-        with contextlib.closing(walk(thread, reads_time=time_reader(bench.pid))) as walked:
+    program, found, ended = os.path.realpath(os.environ["UMS_BIN"]), collections.Counter(), 0
+    with repeated("fiber", name) as (pid, thread, mark, (warm, counted)):
+        with open(f"/proc/{pid}/maps") as maps:
+            begin = int(next(line for line in maps if line.rstrip().endswith(program)).split("-")[0], 16)
+        with contextlib.closing(walk(thread, reads_time=time_reader(pid))) as walked:
             for registers in walked:
                 ended += registers[RIP] == mark
-                if ended > warm + OPERATIONS:
-                    return found, OPERATIONS * per
+                if ended > warm + counted:
+                    return found, counted * ROWS[name][0]
                 if ended > warm:
                     found[registers[RIP] - begin] += 1
-    finally:
-        bench.kill()
-        bench.wait()
 
 
 def places(addresses):
