@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::os::clock;
-use crate::os::limits::QUANTUM_NS;
 use crate::os::short_lock::{Biased, ShortLock};
 use crate::record::reason::WaitReason;
 use crate::record::report;
@@ -267,7 +266,7 @@ pub fn yield_now() {
 /// Yields if the caller has run for a quantum of 4 ms since it was last switched to, and returns
 /// whether it did. Costs one reading of the clock and no system call; call it often in long loops.
 pub fn yield_if_due() -> bool {
-    here().is_some_and(|scheduler| yield_on_after(&scheduler, QUANTUM_NS))
+    here().is_some_and(|scheduler| scheduler.yield_if_due())
 }
 
 /// Yields if the caller has run for `time` since it was last switched to, and returns whether it
@@ -292,15 +291,7 @@ pub fn yield_if_due() -> bool {
 /// ```
 pub fn yield_after(time: Duration) -> bool {
     let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    here().is_some_and(|scheduler| yield_on_after(&scheduler, time))
-}
-
-fn yield_on_after(scheduler: &Scheduler, quantum_ns: u64) -> bool {
-    let due = scheduler.with(|core| core.quantum_is_over(quantum_ns));
-    if due {
-        scheduler.yield_now();
-    }
-    due
+    here().is_some_and(|scheduler| scheduler.yield_after(time))
 }
 
 /// Yields if the quantum is over, and fails where a wait would fail. A long loop calls this so that
@@ -310,9 +301,22 @@ fn yield_on_after(scheduler: &Scheduler, quantum_ns: u64) -> bool {
 /// [`WaitError::Cancelled`] if the work request was cancelled; [`WaitError::TimedOut`] if the time
 /// of [`with_timeout`](crate::with_timeout) is over.
 pub fn checkpoint() -> Result<(), WaitError> {
-    let (cancelled, waiter) = match here() {
+    let here = here();
+    here.iter().for_each(|scheduler| _ = scheduler.yield_if_due());
+    still_wanted_on(here)
+}
+
+/// Fails where a wait would fail, and does not yield: for a caller that is about to wait, so that
+/// others run then.
+#[inline]
+pub(crate) fn still_wanted() -> Result<(), WaitError> {
+    still_wanted_on(here())
+}
+
+#[inline]
+fn still_wanted_on(here: Option<Here>) -> Result<(), WaitError> {
+    let (cancelled, waiter) = match here {
         Some(scheduler) => {
-            yield_on_after(&scheduler, QUANTUM_NS);
             let waiter = scheduler.current_waiter();
             (waiter.is_cancelled(), waiter)
         }

@@ -24,7 +24,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::current::limit;
+use crate::current::{limit, yield_if_due};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::{LiveOp, Op, Side};
 use crate::os::limits::{QUANTUM_NS, SLOW_IO_NS};
@@ -45,7 +45,8 @@ pub(crate) use request::submit_receive;
 pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
 pub use watch::Watch;
 
-/// Does one operation, waits for its completion, and returns the system call's result.
+/// Does one operation, waits for its completion, and returns the system call's result. If it need
+/// not wait, lets others run if the caller's quantum is over.
 ///
 /// # Errors
 /// The system call's error; `TimedOut` if the deadline passed first; an error whose source is
@@ -82,7 +83,14 @@ pub(crate) fn send_bytes(
 ) -> io::Result<usize> {
     let mut until = None;
     loop {
-        if let Tried::Finished(result) = send_what_fits(&mut op)? {
+        let sent = match send_with_others(&mut op)? {
+            Some(sent) => sent,
+            None => {
+                yield_if_due();
+                send_alone(&mut op)
+            }
+        };
+        if let Tried::Finished(result) = sent {
             return decode(result);
         }
         let until = *until.get_or_insert_with(&deadline);
@@ -100,35 +108,32 @@ pub(crate) fn send_bytes(
 /// # Errors
 /// `WouldBlock` if there is no room at all; otherwise the system call's error.
 pub(crate) fn send_now(mut op: LiveOp<'_>) -> io::Result<usize> {
-    match send_what_fits(&mut op)? {
+    match send_with_others(&mut op)?.unwrap_or_else(|| send_alone(&mut op)) {
         Tried::Finished(result) => decode(result),
         Tried::WouldBlock => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 
-/// Sends as many bytes of a stream as there is room for. Returns `WouldBlock` if there is no room.
-///
-/// If other workers can run, the driver may make this call together with others; this worker then
-/// parks for the short time until it does. Otherwise the call is made at once.
-fn send_what_fits(op: &mut LiveOp<'_>) -> io::Result<Tried> {
-    if let Some(scheduler) = here()
-        && scheduler.gathers()
-    {
-        let sent = on_worker(&scheduler, op.attempt(), WaitReason::NETWORK_WRITE, NEVER, false);
-        match sent {
-            Ok(count) => return Ok(Tried::Finished(count as i32)),
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                return Ok(Tried::WouldBlock);
-            }
-            // The scheduler ends and has cancelled the operation: nothing was sent.
-            Err(error) if WaitError::of(&error).is_some() => {}
-            Err(error) => return Err(error),
-        }
+/// Sends as many bytes of a stream as there is room for, if the driver makes this call together
+/// with others because other workers can run. The caller parks for the short time until it does.
+/// Returns `None` if the caller should make the call itself.
+fn send_with_others(op: &mut LiveOp<'_>) -> io::Result<Option<Tried>> {
+    let Some(scheduler) = here().filter(|scheduler| scheduler.gathers()) else { return Ok(None) };
+    match on_worker(&scheduler, op.attempt(), WaitReason::NETWORK_WRITE, NEVER, false) {
+        Ok(count) => Ok(Some(Tried::Finished(count as i32))),
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(Some(Tried::WouldBlock)),
+        // The scheduler ends and has cancelled the operation: nothing was sent.
+        Err(error) if WaitError::of(&error).is_some() => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(match call::try_now(op) {
+}
+
+/// Sends as many bytes of a stream as there is room for, by a call of its own.
+fn send_alone(op: &mut LiveOp<'_>) -> Tried {
+    match call::try_now(op) {
         Tried::Finished(result) => Tried::Finished(sockets::result_of(op, result)),
         would_block => would_block,
-    })
+    }
 }
 
 /// Runs a call that blocks and has no asynchronous form on a helper thread, and waits for it. On a
@@ -173,21 +178,24 @@ fn on_worker(
     let what = What::new(reason).uncancellable();
     let ticket = waiter.begin(if op.fd() < 0 { what } else { what.fd(op.fd()) });
     let told = *op;
-    let began = if told.blocks() { clock::ticks() } else { 0 };
+    let blocks = told.blocks();
+    let began = if blocks { clock::ticks() } else { 0 };
     let frozen = Frozen;
     // SAFETY: Frozen Buffer: this frame stays until the completion; if it were unwound before,
     // `frozen` would end the process.
     let op = unsafe { op.untied() };
     let submission = scheduler.with(|core| core.submit(op, Completion::Wake(ticket)));
-    if told.blocks() {
+    if blocks {
         count_slow_submission(scheduler, &told, clock::ticks().saturating_sub(began));
     }
-    let token = match submission {
-        Submission::Pending(token) => token,
+    let (token, since) = match submission {
+        Submission::Pending(token, since) => (token, since),
         Submission::Done(result) => {
             let abandoned = ticket.abandon();
             debug_assert!(abandoned, "no other thread knows this wait");
             std::mem::forget(frozen);
+            // The other workers had no turn.
+            scheduler.yield_if_due();
             return decode(result);
         }
         Submission::Call(..) => unreachable!("a submission that wakes has no routine"),
@@ -201,9 +209,9 @@ fn on_worker(
     }
     let timed = || scheduler.with(|core| core.set_timer(deadline, Timed::Io(token)));
     let timer = (deadline != NEVER).then(timed);
-    let outcome = scheduler.park(ticket, NEVER);
+    let outcome = scheduler.park_since(ticket, NEVER, since);
     let result = waiter.record.io.end(token);
-    if told.blocks() {
+    if blocks {
         let signalled = waiter.signalled.load(Ordering::Relaxed);
         count_slow_io(scheduler, &told, signalled.saturating_sub(began));
     }
@@ -333,7 +341,7 @@ pub(crate) fn submit(op: LiveOp<'static>, routine: CompletionRoutine) -> Option<
     let scheduler = here().expect("I/O with a completion routine is submitted on a worker");
     let submission = scheduler.with(|core| core.submit(op, Completion::Call(routine)));
     match submission {
-        Submission::Pending(token) => Some(token),
+        Submission::Pending(token, _) => Some(token),
         Submission::Call(token, routine, result) => {
             let ran = scheduler.run_or_put_aside(routine, result);
             (!ran).then_some(token)

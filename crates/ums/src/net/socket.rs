@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
-use crate::current::{begin, checkpoint, limit, park, yield_if_due};
+use crate::current::{begin, checkpoint, limit, park, still_wanted, yield_if_due};
 use crate::io::{
     Readiness, accept, accept_now, decode, send_bytes, wait_for, wait_readable, wait_writable,
 };
@@ -265,12 +265,11 @@ impl<S: AsRawFd> Socket<S> {
     }
 
     fn read(&self, op: LiveOp<'_>) -> io::Result<usize> {
-        checkpoint()?;
+        still_wanted()?;
         wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read))
     }
 
     fn write_bytes(&self, op: LiveOp<'_>) -> io::Result<usize> {
-        yield_if_due();
         send_bytes(op, || self.limits.end(Way::Write), true)
     }
 

@@ -83,10 +83,10 @@ pub trait Driver: Send {
     /// with `-ECANCELED` or its real result. A token that is not pending is ignored.
     fn cancel(&mut self, token: u64);
 
-    /// Returns whether there is something to reap or to flush. Costs a few loads (with epoll, one
-    /// clock read while operations are pending), never a system call. The answer may be out of date
-    /// for a short time.
-    fn ready(&mut self) -> bool;
+    /// Returns whether there is something to reap or to flush. Costs a few loads and at most one
+    /// reading of the clock, never a system call. `now` is the time, in ticks, that the caller has
+    /// just read; 0 if it has not. The answer may be out of date for a short time.
+    fn ready(&mut self, now: u64) -> bool;
 
     /// Appends the completed operations to `out`. Does not block. Makes no system call when there
     /// is nothing to do, and at most one when there is little.

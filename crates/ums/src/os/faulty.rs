@@ -183,8 +183,8 @@ impl Driver for Faulty {
         }
     }
 
-    fn ready(&mut self) -> bool {
-        !self.held.is_empty() || !self.cancels.is_empty() || self.inner.ready()
+    fn ready(&mut self, now: u64) -> bool {
+        !self.held.is_empty() || !self.cancels.is_empty() || self.inner.ready(now)
     }
 
     fn reap(&mut self, out: &mut Vec<Done>) {

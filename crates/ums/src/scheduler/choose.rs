@@ -153,14 +153,18 @@ impl Scheduler {
     /// Does what a turn would do for a worker that has begun to wait for the request that it has
     /// taken. Returns the worker that has the request, and the low part of the request's number;
     /// the caller records that it starts. Returns None if the turn has more to do than to give that
-    /// request to an idle worker. Then the turn does it.
+    /// request to an idle worker. Then the turn does it. `now` is the time in ticks.
     #[inline]
-    pub(super) fn start_awaited_at_once(&self, core: &mut Core) -> Option<(WorkerId, u32)> {
+    pub(super) fn start_awaited_at_once(
+        &self,
+        core: &mut Core,
+        now: u64,
+    ) -> Option<(WorkerId, u32)> {
         let at_once = core.workers.idle.len > 0
             && self.queue.urgent() == 0
             && !core.fairness.goes_by_age()
             && self.peers_unnotified.get() == PeersUnnotified::Nothing
-            && self.quiet(core);
+            && self.quiet(core, now);
         let awaited = if at_once { core.awaited.take()? } else { return None };
         let (id, now, state) = (core.workers.idle.tail, core.turn_at, awaited.state());
         let request = state.id as u32;

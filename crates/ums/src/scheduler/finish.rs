@@ -146,7 +146,7 @@ impl Scheduler {
         (core.workers.signalled.len == parents || core.fairness.is_quick(now))
             && self.queue.urgent() == 0
             && core.fairness.prefers()
-            && self.nothing_has_happened(core)
+            && self.nothing_has_happened(core, now)
     }
 
     /// Called when the last sibling of a row has ended, whose position is given. Takes the next
@@ -198,7 +198,7 @@ impl Scheduler {
         let goes_first = (core.workers.signalled.is_empty() || core.fairness.is_quick(now))
             && self.queue.urgent() == 0
             && core.fairness.prefers()
-            && self.nothing_has_happened(core);
+            && self.nothing_has_happened(core, now);
         if !goes_first {
             return None;
         }
@@ -237,7 +237,7 @@ impl Scheduler {
         if self.queue.is_empty()
             || others_first
             || core.workers.count() > self.options.limit.hard
-            || !self.nothing_has_happened(core)
+            || !self.nothing_has_happened(core, now)
         {
             return None;
         }
@@ -263,13 +263,13 @@ impl Scheduler {
         Next::Request(request)
     }
 
-    /// Returns whether a turn has nothing to do but to choose. Makes no system call.
+    /// Returns whether a turn that begins now has nothing to do but to choose. Makes no system call.
     #[inline]
-    fn nothing_has_happened(&self, core: &mut Core) -> bool {
+    fn nothing_has_happened(&self, core: &mut Core, now: u64) -> bool {
         // The look at the driver comes last, because the driver counts looks.
         core.awaited.is_none()
             && self.peers_unnotified.get() == PeersUnnotified::Nothing
-            && self.quiet(core)
+            && self.quiet(core, now)
     }
 }
 

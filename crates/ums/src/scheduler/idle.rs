@@ -157,7 +157,7 @@ impl Scheduler {
 
     /// Returns whether a turn would find something to do. Makes no system call.
     fn has_news(&self) -> bool {
-        self.with(|core| !self.quiet(core) || (!self.queue.is_empty() && self.can_start(core)))
+        self.with(|core| !self.quiet(core, 0) || (!self.queue.is_empty() && self.can_start(core)))
     }
 
     /// Announces a scheduler that polls as idle, and looks for a request that it can take (S1 to S3
@@ -332,7 +332,7 @@ impl Core {
     /// Looks for completed I/O, which `has_news` then finds. If nothing seems to have completed,
     /// and `must` is false, it only loads. Returns true if there is something.
     fn poll_driver(&mut self, must: bool) -> bool {
-        if self.io.outstanding() > 0 && (must || self.driver.ready()) {
+        if self.io.outstanding() > 0 && (must || self.driver.ready(0)) {
             self.driver.wait(Some(0), &mut self.done);
         }
         !self.done.is_empty()

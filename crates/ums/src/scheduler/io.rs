@@ -11,22 +11,22 @@ use crate::wait::Outcome;
 
 impl Core {
     #[inline]
-    pub(super) fn driver_is_quiet(&mut self) -> bool {
-        self.io.outstanding() == 0 || !self.driver_has_news()
+    pub(super) fn driver_is_quiet(&mut self, now: u64) -> bool {
+        self.io.outstanding() == 0 || !self.driver_has_news(now)
     }
 
     /// Declared as cold and not inlined, so that a turn without outstanding requests, such as a
     /// yield, saves no registers for this call.
     #[cold]
     #[inline(never)]
-    fn driver_has_news(&mut self) -> bool {
-        self.driver.ready()
+    fn driver_has_news(&mut self, now: u64) -> bool {
+        self.driver.ready(now)
     }
 
     /// Takes completed requests off the list. Workers that waited for them become runnable;
     /// completion routines are queued, to be run when the lists are not borrowed.
     pub(super) fn reap(&mut self, scheduler: &Scheduler) {
-        if !self.driver_is_quiet() {
+        if !self.driver_is_quiet(0) {
             self.driver.reap(&mut self.done);
         }
         let mut done = std::mem::take(&mut self.done);
@@ -86,7 +86,7 @@ impl Core {
                 let now = clock::ticks();
                 self.board.put(token, &told, now);
                 self.record_at(RingEvent::Submit, self.current, told.fd() as u32, now);
-                Submission::Pending(token)
+                Submission::Pending(token, now)
             }
             crate::os::driver::Submitted::Done(result) => match self.io.complete(token) {
                 Some(Completion::Call(routine)) => Submission::Call(token, routine, result),
@@ -109,8 +109,8 @@ impl Scheduler {
 
 /// The state of a request after its submission.
 pub(crate) enum Submission {
-    /// The request is on the I/O list under this token.
-    Pending(u64),
+    /// The request is on the I/O list under this token, since this time in ticks.
+    Pending(u64, u64),
     /// The request has completed; no wait is necessary.
     Done(i32),
     /// The request under this token has completed; the submitter runs its routine now.

@@ -67,9 +67,16 @@ impl Scheduler {
     /// `leave_by`.
     #[inline(always)]
     pub(crate) fn park(&self, ticket: Ticket, deadline: u64) -> Outcome {
+        self.park_since(ticket, deadline, 0)
+    }
+
+    /// Does the same for a caller that has just read the clock: the wait began at `began`, in
+    /// ticks. 0: it has not.
+    #[inline(always)]
+    pub(crate) fn park_since(&self, ticket: Ticket, deadline: u64, began: u64) -> Outcome {
         let deadline = ticket.deadline(deadline);
         let timer = if deadline == NEVER { None } else { Some(self.time_wait(ticket, deadline)) };
-        if let Some(way_out) = self.begin_park(ticket) {
+        if let Some(way_out) = self.begin_park(ticket, began) {
             self.until_runs(way_out, ticket.waiter);
         }
         if let Some(timer) = timer {
@@ -86,11 +93,11 @@ impl Scheduler {
     }
 
     /// Begins to park the current worker. Returns how it leaves its stack, or None if its wait has
-    /// ended.
+    /// ended. `began` is as for `park_since`.
     #[inline(never)]
-    fn begin_park(&self, ticket: Ticket) -> Option<WayOut> {
+    fn begin_park(&self, ticket: Ticket, began: u64) -> Option<WayOut> {
         let waiter = ticket.waiter;
-        let began = clock::ticks();
+        let began = if began == 0 { clock::ticks() } else { began };
         waiter.began.store(began, Ordering::Relaxed);
         let reason = WaitReason::from_index(waiter.reason.load(Ordering::Relaxed) as usize);
         let row = self.waits.row(reason);
@@ -160,7 +167,7 @@ impl Scheduler {
             let wait = (RingEvent::Wait, me, reason.index() as u32);
             let next = if core.awaited.is_some() {
                 core.workers.wait(me, began);
-                let Some((next, request)) = self.start_awaited_at_once(core) else {
+                let Some((next, request)) = self.start_awaited_at_once(core, began) else {
                     core.record_all([wait], began);
                     return None;
                 };
@@ -168,8 +175,9 @@ impl Scheduler {
                 core.record_all([wait, start, (RingEvent::Switch, next, 0)], began);
                 next
             } else {
-                let next = if self.only_workers_are_ready(core) {
-                    core.workers.wait_for_next(me, began)
+                let next = if self.only_workers_are_ready(core, began) {
+                    let kind = self.options.kind;
+                    core.workers.wait_for_next(me, began, |second| kind.ahead(second))
                 } else {
                     core.workers.wait(me, began);
                     None
@@ -188,7 +196,7 @@ impl Scheduler {
         });
         match quickly {
             Some(handed) => handed.by_event(),
-            None => self.rest_of_turn(),
+            None => self.rest_of_turn(began),
         }
     }
 
@@ -207,16 +215,16 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether a turn has nothing to do but to choose a worker from the runnable list, by
-    /// preference. Costs only loads.
+    /// Returns whether a turn that begins now has nothing to do but to choose a worker from the
+    /// runnable list, by preference. Costs only loads.
     #[inline]
-    fn only_workers_are_ready(&self, core: &mut Core) -> bool {
+    fn only_workers_are_ready(&self, core: &mut Core, now: u64) -> bool {
         // The look at the driver comes last, because the driver counts looks.
         core.workers.yielded.is_empty()
             && self.queue.is_empty()
             && !core.fairness.goes_by_age()
             && self.peers_unnotified.get() == PeersUnnotified::Nothing
-            && self.quiet(core)
+            && self.quiet(core, now)
     }
 
     /// Does the scheduler's work on the current worker, which is not Running any more, until a

@@ -11,11 +11,11 @@ use crate::scheduler::lists::timer_list::TimerId;
 use crate::wait::Outcome;
 
 impl Core {
+    /// Returns whether no timer is due. `now` is as for [`Scheduler::quiet`].
     #[inline]
-    pub(super) fn timers_are_quiet(&mut self) -> bool {
-        self.timers.is_empty()
-            || clock::ticks() < self.timers_sleep_until
-            || !self.timers_need_a_look()
+    pub(super) fn timers_are_quiet(&mut self, now: u64) -> bool {
+        let now = || if now == 0 { clock::ticks() } else { now };
+        self.timers.is_empty() || now() < self.timers_sleep_until || !self.timers_need_a_look()
     }
 
     /// Reads the clock and returns whether a timer is due. If none is, notes until when the clock
@@ -133,7 +133,7 @@ mod tests {
             let here = here().expect("it runs on a worker");
             let (is_quiet, until, routine) = here.with(|core| {
                 let timer = core.call_at(clock::now() + HOUR, Box::new(|_| ()));
-                (core.timers_are_quiet(), core.timers_sleep_until, core.do_not_call(timer))
+                (core.timers_are_quiet(0), core.timers_sleep_until, core.do_not_call(timer))
             });
             drop(here);
             assert!(is_quiet && routine.is_some(), "it is not due");

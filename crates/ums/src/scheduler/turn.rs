@@ -32,13 +32,13 @@ impl Scheduler {
     pub(super) fn turn(&self) -> WayOut {
         point("turn");
         self.check();
-        self.rest_of_turn()
+        self.rest_of_turn(0)
     }
 
-    /// The turn after its beginning.
+    /// The turn after its beginning. `now` is as for `quiet`.
     #[inline(never)]
-    pub(super) fn rest_of_turn(&self) -> WayOut {
-        let quiet = self.with(|core| self.quiet(core));
+    pub(super) fn rest_of_turn(&self, now: u64) -> WayOut {
+        let quiet = self.with(|core| self.quiet(core, now));
         if !quiet {
             self.look();
             self.with(|core| core.begin_turn(self));
@@ -97,22 +97,23 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether `look` would find nothing. Costs only loads, and a reading of the
-    /// processor's counter if timers are set.
+    /// Returns whether `look` would find nothing. `now` is the time, in ticks, that the caller has
+    /// just read; 0 if it has not. Costs only loads, and a reading of the processor's counter if
+    /// timers are set or requests outstanding, and the time is not given.
     #[inline]
-    pub(super) fn quiet(&self, core: &mut Core) -> bool {
-        self.inbox.any() | core.has_any() == 0 || self.nothing_is_due(core)
+    pub(super) fn quiet(&self, core: &mut Core, now: u64) -> bool {
+        self.inbox.any() | core.has_any() == 0 || self.nothing_is_due(core, now)
     }
 
     /// Returns the same. Not inlined, so that a turn saves no registers for this call if there is
     /// nothing to look at.
     #[inline(never)]
-    fn nothing_is_due(&self, core: &mut Core) -> bool {
+    fn nothing_is_due(&self, core: &mut Core, now: u64) -> bool {
         self.inbox.is_empty()
             && core.done.is_empty()
             && core.routines.is_empty()
-            && core.driver_is_quiet()
-            && core.timers_are_quiet()
+            && core.driver_is_quiet(now)
+            && core.timers_are_quiet(now)
     }
 
     #[cold]

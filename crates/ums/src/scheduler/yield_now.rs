@@ -8,6 +8,7 @@ use super::switch::{Handed, SwitchEvent};
 use super::way_out::WayOut;
 use super::{Core, Scheduler};
 use crate::os::clock;
+use crate::os::limits::QUANTUM_NS;
 use crate::os::threads::point;
 use crate::record::counters::add;
 use crate::scheduler::lists::worker_list::{Rotated, State};
@@ -21,6 +22,21 @@ impl Scheduler {
         let _paused = self.current_waiter().record.spans.paused();
         let way_out = (self.yielding)(self);
         self.leave_by(way_out);
+    }
+
+    /// Yields if the current worker's quantum is over, and returns whether it did.
+    #[inline]
+    pub(crate) fn yield_if_due(&self) -> bool {
+        self.yield_after(QUANTUM_NS)
+    }
+
+    /// Does the same with a quantum of this length.
+    pub(crate) fn yield_after(&self, quantum_ns: u64) -> bool {
+        let due = self.with(|core| core.quantum_is_over(quantum_ns));
+        if due {
+            self.yield_now();
+        }
+        due
     }
 
     /// Takes a turn. `RECORDED` says whether the scheduler has an event ring; the turn is so short
@@ -37,7 +53,7 @@ impl Scheduler {
         let quickly = self.with(|core| {
             add(&self.counters.yields, 1);
             let something = self.queue.any() | self.inbox.any() | core.has_any();
-            if something != 0 && (!self.queue.is_empty() || !self.quiet(core)) {
+            if something != 0 && (!self.queue.is_empty() || !self.quiet(core, 0)) {
                 return None;
             }
             match core.workers.rotate(core.current, K::ahead) {

@@ -15,6 +15,7 @@ mod large;
 mod lock_order;
 #[path = "../../examples/sim_lost_update.rs"]
 mod lost_update;
+mod messages;
 mod mixed;
 mod net;
 mod overdue;

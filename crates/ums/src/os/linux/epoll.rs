@@ -401,7 +401,7 @@ impl Driver for Epoll {
         self.finished.push(Done { token, result: -libc::ECANCELED });
     }
 
-    fn ready(&mut self) -> bool {
+    fn ready(&mut self, _now: u64) -> bool {
         !self.finished.is_empty() || self.chores.has_news() || self.due()
     }
 

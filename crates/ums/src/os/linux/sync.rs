@@ -132,7 +132,7 @@ impl Driver for Sync {
         }
     }
 
-    fn ready(&mut self) -> bool {
+    fn ready(&mut self, _now: u64) -> bool {
         !self.finished.is_empty() || self.due()
     }
 

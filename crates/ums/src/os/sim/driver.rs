@@ -201,7 +201,7 @@ impl Driver for Simulated {
         }
     }
 
-    fn ready(&mut self) -> bool {
+    fn ready(&mut self, _now: u64) -> bool {
         if !self.finished.is_empty() || self.next_due() <= clock::now() {
             return true;
         }

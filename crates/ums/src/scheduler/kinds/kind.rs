@@ -40,7 +40,7 @@ pub(in crate::scheduler) trait Kind {
         event: SwitchEvent,
     ) -> Handed;
 
-    /// Called for a worker that will soon be switched to, if all workers yield: prefetches the
+    /// Called for a worker that will soon be switched to, if nothing else happens: prefetches the
     /// memory that the switch needs.
     #[inline(always)]
     fn ahead(worker: &Worker<ExecutionContext>) {

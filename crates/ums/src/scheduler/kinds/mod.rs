@@ -7,6 +7,7 @@
 //!   host       driver_threads, host            a scheduler begins
 //!              create, end_request             a worker begins, and ends a request
 //!   switch     hand_over                       the first half of a switch
+//!   park       ahead                           memory that a later switch needs
 //!   choose     can_resume                      is the chosen worker saved?
 //!   preempt    leave, rejoin                   a worker leaves its scheduler, and rejoins it
 //!   idle       retire                          a worker ends
@@ -33,6 +34,7 @@ use super::way_out::WayOut;
 use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind};
 use crate::os::linux::open::DriverThreads;
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::worker_list::Worker;
 use crate::wait::Waiter;
 
 pub(super) use contexts::{Hosting, Own, Switching};
@@ -78,6 +80,11 @@ impl WorkerKind {
         event: SwitchEvent,
     ) -> Handed {
         ask!(self, hand_over(scheduler, core, to, event))
+    }
+
+    #[inline(always)]
+    pub(super) fn ahead(self, worker: &Worker<ExecutionContext>) {
+        ask!(self, ahead(worker))
     }
 
     /// Returns the turn of a yield, compiled for this kind and for a scheduler with an event ring

@@ -63,8 +63,10 @@ impl Flights {
 
     /// Removes the operation with this token.
     pub fn remove(&mut self, token: u64) {
-        if self.get(token).is_some() {
-            self.places[place_of(token)] = None;
+        if let Some(place) = self.places.get_mut(place_of(token))
+            && place.as_ref().is_some_and(|(at, _)| *at == token)
+        {
+            *place = None;
             self.len -= 1;
         }
     }

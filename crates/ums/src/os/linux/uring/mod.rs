@@ -54,7 +54,7 @@ mod setup;
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
@@ -71,6 +71,8 @@ use entries::{entry, poll_entry};
 use flights::{Flight, Flights};
 use setup::{check, is_stuck, open_ring};
 
+/// How many completions are taken out of the ring at once.
+const AT_ONCE: usize = 16;
 /// The number of queued entries that makes a flush due.
 const BATCH: u32 = 32;
 /// The number of calls of `ready` after which the kernel is entered if there is work for it.
@@ -386,9 +388,9 @@ impl UringDriver {
         self.queued > 0 || sq.taskrun() || sq.cq_overflow()
     }
 
-    /// Returns whether it is time to enter the kernel for that.
+    /// Returns whether it is time to enter the kernel for that. `now` is as for `ready`.
     #[inline]
-    fn must_enter(&mut self) -> bool {
+    fn must_enter(&mut self, now: u64) -> bool {
         if !self.has_work() {
             return false;
         }
@@ -397,24 +399,31 @@ impl UringDriver {
         // are noticed, at any time since the kernel was left: a worker may have computed meanwhile.
         // They must not come after a timer that is due.
         let since = if self.queued > 0 { self.due_since } else { self.left };
-        let old = || clock::ticks().saturating_sub(since) >= self.age_max;
+        let old = || {
+            let now = if now == 0 { clock::ticks() } else { now };
+            now.saturating_sub(since) >= self.age_max
+        };
         self.queued >= BATCH || self.looks >= self.patience || old()
     }
 
     /// Takes all completions out of the completion queue, and all others that have arrived.
     fn drain(&mut self, out: &mut Vec<Done>) {
         loop {
-            let next = self.ring.completion().next();
-            let Some(cqe) = next else { break };
-            let (token, result) = (cqe.user_data(), cqe.result());
-            let buffer = cqueue::buffer_select(cqe.flags());
-            match token {
-                CANCEL => {}
-                BELL => {
-                    self.rung = true;
-                    self.bell_armed = io_uring::cqueue::more(cqe.flags());
+            let mut some = [const { MaybeUninit::<cqueue::Entry>::uninit() }; AT_ONCE];
+            let some = self.ring.completion().fill(&mut some);
+            for cqe in &*some {
+                let (token, result) = (cqe.user_data(), cqe.result());
+                match token {
+                    CANCEL => {}
+                    BELL => {
+                        self.rung = true;
+                        self.bell_armed = cqueue::more(cqe.flags());
+                    }
+                    _ => self.land(token, result, cqueue::buffer_select(cqe.flags()), out),
                 }
-                _ => self.land(token, result, buffer, out),
+            }
+            if some.len() < AT_ONCE {
+                break;
             }
         }
         if !self.bell_armed {
@@ -517,18 +526,18 @@ impl Driver for UringDriver {
         }
     }
 
-    fn ready(&mut self) -> bool {
+    fn ready(&mut self, now: u64) -> bool {
         self.looks += u32::from(self.due_since > 0);
         // As in `has_work`: without the destructor this only loads.
         !ManuallyDrop::new(self.ring.completion()).is_empty()
             || self.chores.has_news()
             || !self.finished.is_empty()
-            || self.must_enter()
+            || self.must_enter(now)
     }
 
     fn reap(&mut self, out: &mut Vec<Done>) {
         self.drain(out);
-        if self.must_enter() {
+        if self.must_enter(0) {
             self.enter(0, None);
             self.drain(out);
         }

@@ -129,7 +129,7 @@ fn an_old_entry_is_flushed_at_the_first_look() {
     let op = unsafe { LiveOp::of(read_op(&reader, &mut buf)) };
     let _ = ring.submit(1, op);
     std::thread::sleep(Duration::from_millis(1));
-    assert!(ring.ready(), "one look, one entry, and a worker that seldom yields");
+    assert!(ring.ready(0), "one look, one entry, and a worker that seldom yields");
     ring.reap(&mut out);
     assert_eq!(out, [Done { token: 1, result: 3 }]);
 }
@@ -194,7 +194,7 @@ fn without_lockable_memory_the_arena_is_memory_like_any_other() {
 
 /// Returns the number of looks after which the ring wants to be reaped.
 fn looks_until_ready(ring: &mut UringDriver) -> u32 {
-    (1..1000).find(|_| ring.ready()).expect("it is ready some time")
+    (1..1000).find(|_| ring.ready(0)).expect("it is ready some time")
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn entries_and_deferred_completions_wait_for_a_bounded_number_of_looks() {
     let _ = ring.submit(1, op);
     assert_eq!(looks_until_ready(&mut ring), PATIENCE);
     ring.reap(&mut out);
-    assert!(!ring.ready() && out.is_empty(), "the entry was flushed");
+    assert!(!ring.ready(0) && out.is_empty(), "the entry was flushed");
 
     rustix::io::write(&writer, b"abc").unwrap();
     if ring.mode.contains("DEFER_TASKRUN") {
@@ -236,7 +236,7 @@ fn an_entry_that_comes_when_the_queue_is_full_is_flushed_without_a_wait() {
         let _ = ring.submit(token, LiveOp::poll(reader.as_raw_fd(), crate::os::driver::Side::In));
     }
     for _ in 0..10 * PATIENCE {
-        if ring.ready() {
+        if ring.ready(0) {
             ring.reap(&mut out);
         }
     }

@@ -410,9 +410,15 @@ impl<S> Workers<S> {
 
     /// The current worker begins to wait, while all runnable workers have waited, and have a list
     /// of their own: the first of them becomes Running. Nothing is passed over by that. Returns
-    /// None if there is none. One function does both moves, as in [`Workers::rotate`].
+    /// None if there is none. One function does both moves, as in [`Workers::rotate`], and `ahead`
+    /// is as there.
     #[inline]
-    pub fn wait_for_next(&mut self, me: WorkerId, now: u64) -> Option<WorkerId> {
+    pub fn wait_for_next(
+        &mut self,
+        me: WorkerId,
+        now: u64,
+        ahead: impl FnOnce(&Worker<S>),
+    ) -> Option<WorkerId> {
         self.wait(me, now);
         let id = self.signalled.head;
         if id == NO_WORKER {
@@ -427,7 +433,11 @@ impl<S> Workers<S> {
         self.signalled.len -= 1;
         match next {
             NO_WORKER => self.signalled.tail = NO_WORKER,
-            next => slots[next as usize].prev = NO_WORKER,
+            next => {
+                let worker = &mut slots[next as usize];
+                worker.prev = NO_WORKER;
+                ahead(worker);
+            }
         }
         Some(id)
     }

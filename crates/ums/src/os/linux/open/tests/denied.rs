@@ -133,7 +133,7 @@ fn looking_at_nothing_makes_no_system_call_u59() {
     let mut wrong = 0;
     for _ in 0..10_000 {
         for io in &mut drivers {
-            wrong += i32::from(io.ready());
+            wrong += i32::from(io.ready(0));
             io.reap(&mut done);
         }
     }

@@ -120,7 +120,7 @@ pub fn a_busy_scheduler_sees_completions_without_waiting_u62(mut rig: Rig) {
         let start = Instant::now();
         while rig.done.is_empty() {
             assert!(start.elapsed() < Duration::from_secs(20), "a turn never saw the completion");
-            if rig.io.ready() {
+            if rig.io.ready(0) {
                 rig.io.reap(&mut rig.done);
             }
         }
@@ -169,7 +169,7 @@ pub fn a_hundred_thousand_operations_lose_none(mut rig: Rig) {
     let start = Instant::now();
     while rig.io.pending() > 0 {
         assert!(start.elapsed() < Duration::from_secs(50), "{} lost", rig.io.pending());
-        if rig.io.ready() {
+        if rig.io.ready(0) {
             rig.io.reap(&mut rig.done);
         }
         for done in rig.done.drain(..) {
