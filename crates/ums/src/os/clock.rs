@@ -130,6 +130,12 @@ fn measure_rate() -> Rate {
     Rate { scaled }
 }
 
+/// Returns `now`, which the caller has just read; if that is 0, reads the clock.
+#[inline(always)]
+pub fn ticks_or(now: u64) -> u64 {
+    if now == 0 { ticks() } else { now }
+}
+
 /// Converts a number of ticks to nanoseconds.
 #[inline]
 pub fn ticks_to_ns(span: u64) -> u64 {

@@ -30,6 +30,8 @@ use super::counted::note_change;
 use super::entry::{BatonNumber, Inside, NO_HOLDER};
 #[cfg(not(loom))]
 use super::linux::barrier;
+#[cfg(not(loom))]
+use super::linux::plain::prefetch_to_write;
 use super::lock::Lock;
 
 /// Rounds of spinning. Each is twice as long as the one before.
@@ -218,6 +220,8 @@ impl<S> ShortLock<S> {
     #[cfg(not(loom))]
     #[inline(always)]
     fn enter_by_bias(&self, me: u32) -> bool {
+        // Before the bias is read, because the base in the same line is written if there is none.
+        prefetch_to_write(self);
         self.bias.enter(me)
     }
 

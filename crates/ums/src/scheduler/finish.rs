@@ -263,7 +263,8 @@ impl Scheduler {
         Next::Request(request)
     }
 
-    /// Returns whether a turn that begins now has nothing to do but to choose. Makes no system call.
+    /// Returns whether a turn that begins now has nothing to do but to choose. Makes no system
+    /// call.
     #[inline]
     fn nothing_has_happened(&self, core: &mut Core, now: u64) -> bool {
         // The look at the driver comes last, because the driver counts looks.

@@ -98,9 +98,9 @@ impl Scheduler {
     /// One step of the standby: does the scheduler's work, then makes a worker current, or sleeps
     /// once if there is nothing to run. Returns false when the scheduler must end.
     pub(super) fn stand_by_once(&self) -> bool {
-        self.look();
+        let now = self.look();
         let chosen = self.with(|core| {
-            core.begin_turn(self);
+            core.begin_turn(self, now);
             let next = self.choose(core);
             self.publish(core);
             next.inspect(|next| core.hand_to(self, *next, SwitchEvent::At(core.turn_at)))

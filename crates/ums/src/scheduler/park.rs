@@ -97,7 +97,7 @@ impl Scheduler {
     #[inline(never)]
     fn begin_park(&self, ticket: Ticket, began: u64) -> Option<WayOut> {
         let waiter = ticket.waiter;
-        let began = if began == 0 { clock::ticks() } else { began };
+        let began = clock::ticks_or(began);
         waiter.began.store(began, Ordering::Relaxed);
         let reason = WaitReason::from_index(waiter.reason.load(Ordering::Relaxed) as usize);
         let row = self.waits.row(reason);
@@ -176,8 +176,7 @@ impl Scheduler {
                 next
             } else {
                 let next = if self.only_workers_are_ready(core, began) {
-                    let kind = self.options.kind;
-                    core.workers.wait_for_next(me, began, |second| kind.ahead(second))
+                    core.workers.wait_for_next(me, began)
                 } else {
                     core.workers.wait(me, began);
                     None
@@ -295,12 +294,12 @@ impl Scheduler {
         });
         let give_up = clock::now() + UNWINDING_WAIT_MAX_NS;
         loop {
-            self.look();
+            let now = self.look();
             self.tell_peers();
             let mine = self.with(|core| {
                 let mine = core.workers.get(me).state == State::Runnable;
                 if mine {
-                    let now = core.begin_turn(self);
+                    let now = core.begin_turn(self, now);
                     core.workers.shift(me, State::Runnable, State::Running, now);
                 }
                 mine

@@ -14,8 +14,9 @@ impl Core {
     /// Returns whether no timer is due. `now` is as for [`Scheduler::quiet`].
     #[inline]
     pub(super) fn timers_are_quiet(&mut self, now: u64) -> bool {
-        let now = || if now == 0 { clock::ticks() } else { now };
-        self.timers.is_empty() || now() < self.timers_sleep_until || !self.timers_need_a_look()
+        self.timers.is_empty()
+            || clock::ticks_or(now) < self.timers_sleep_until
+            || !self.timers_need_a_look()
     }
 
     /// Reads the clock and returns whether a timer is due. If none is, notes until when the clock

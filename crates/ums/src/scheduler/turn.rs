@@ -40,8 +40,8 @@ impl Scheduler {
     pub(super) fn rest_of_turn(&self, now: u64) -> WayOut {
         let quiet = self.with(|core| self.quiet(core, now));
         if !quiet {
-            self.look();
-            self.with(|core| core.begin_turn(self));
+            let now = self.look();
+            self.with(|core| core.begin_turn(self, now));
         }
         let handed = self.with(|core| {
             let next = self.choose(core);
@@ -78,7 +78,8 @@ impl Scheduler {
     }
 
     /// Handles what has happened since the last turn: completed I/O, expired timers, the inbox.
-    pub(super) fn look(&self) {
+    /// Returns the time, in ticks, if the last of these has just read it; otherwise 0.
+    pub(super) fn look(&self) -> u64 {
         point("look");
         let routines = self.with(|core| {
             core.reap(self);
@@ -87,14 +88,15 @@ impl Scheduler {
         if routines {
             self.run_routines();
         }
-        let routines = self.with(|core| {
+        let (now, routines) = self.with(|core| {
             core.expire(self);
-            core.take_inbox(self);
-            !core.routines.is_empty()
+            (core.take_inbox(self), !core.routines.is_empty())
         });
         if routines {
             self.run_routines();
+            return 0;
         }
+        now
     }
 
     /// Returns whether `look` would find nothing. `now` is the time, in ticks, that the caller has
@@ -212,10 +214,11 @@ impl Core {
         }
     }
 
-    /// Reads the clock, because a worker is about to have its turn.
+    /// Notes the time, because a worker is about to have its turn. `now` is the time, in ticks,
+    /// that the caller has just read; 0 if it has not.
     #[inline]
-    pub(super) fn begin_turn(&mut self, scheduler: &Scheduler) -> u64 {
-        self.turn_at = clock::ticks();
+    pub(super) fn begin_turn(&mut self, scheduler: &Scheduler, now: u64) -> u64 {
+        self.turn_at = clock::ticks_or(now);
         self.turn_yields = scheduler.counters.yields.load(Ordering::Relaxed);
         self.turn_at
     }

@@ -59,6 +59,7 @@ fn wake_elsewhere(
     inbox: &'static Inbox,
     now: u64,
 ) {
+    inbox.prefetch();
     if let Some(scheduler) = here {
         let worker = waiter.worker.load(Ordering::Relaxed);
         let whose = inbox.number.load(Ordering::Relaxed);
@@ -93,10 +94,10 @@ impl Core {
     }
 
     /// Takes everything out of the inbox: workers whose wait another thread has ended, workers that
-    /// rejoin the scheduler, and letters.
-    pub(super) fn take_inbox(&mut self, scheduler: &Scheduler) {
+    /// rejoin the scheduler, and letters. Returns the time, in ticks; 0 if the inbox was empty.
+    pub(super) fn take_inbox(&mut self, scheduler: &Scheduler) -> u64 {
         if scheduler.inbox.is_empty() {
-            return;
+            return 0;
         }
         let now = clock::ticks();
         scheduler.inbox.take_all(|waiter| {
@@ -117,6 +118,7 @@ impl Core {
                 Letter::LookAgain => {}
             }
         }
+        now
     }
 
     /// Cancels the requests whose workers wait for a connection. A request that works for a

@@ -56,7 +56,7 @@ impl Scheduler {
             if something != 0 && (!self.queue.is_empty() || !self.quiet(core, 0)) {
                 return None;
             }
-            match core.workers.rotate(core.current, K::ahead) {
+            match core.workers.rotate(core.current) {
                 Rotated::To(next) => {
                     add(&self.counters.context_switches, 1);
                     let event = if RECORDED { SwitchEvent::Yield } else { SwitchEvent::None };
@@ -77,9 +77,9 @@ impl Scheduler {
     #[cold]
     fn yield_after_a_look(&self) -> WayOut {
         self.with(|core| core.end_turn(self, clock::ticks(), 1));
-        self.look();
+        let now = self.look();
         let handed = self.with(|core| {
-            core.begin_turn(self);
+            core.begin_turn(self, now);
             let Some(next) = self.choose(core) else {
                 self.tell_peers();
                 return Handed::Left(WayOut::STAY);

@@ -19,7 +19,7 @@ use crate::node::Node;
 use crate::os::short_lock::ShortLock;
 use crate::record::counters::SchedulerCounters;
 use crate::record::reason::WaitReason;
-use crate::scheduler::lists::worker_list::{State, Workers};
+use crate::scheduler::lists::worker_list::{Execution, State, Workers};
 use crate::scheduler::lists::{ListEnds, NO_WORKER};
 use crate::scheduler::{Scheduler, here};
 use crate::wait::Waiter;
@@ -108,7 +108,7 @@ pub fn lists() -> Lists {
 }
 
 /// Returns the workers' numbers on a list, front to back.
-pub(crate) fn on<S>(list: ListEnds, workers: &mut Workers<S>) -> Vec<u32> {
+pub(crate) fn on<S: Execution>(list: ListEnds, workers: &mut Workers<S>) -> Vec<u32> {
     let (mut at, mut out) = (list.head, Vec::new());
     while at != NO_WORKER {
         out.push(at);
@@ -119,7 +119,7 @@ pub(crate) fn on<S>(list: ListEnds, workers: &mut Workers<S>) -> Vec<u32> {
 }
 
 /// Returns the workers' numbers on the waiter list, the longest waiting first.
-fn waiting<S>(workers: &mut Workers<S>) -> Vec<u32> {
+fn waiting<S: Execution>(workers: &mut Workers<S>) -> Vec<u32> {
     let mut waiting: Vec<u32> = workers.waiters().collect();
     assert_eq!(waiting.len(), workers.waiting(), "the number of workers that wait is counted");
     waiting.sort_by_key(|id| workers.get(*id).since);

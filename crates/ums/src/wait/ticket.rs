@@ -9,6 +9,7 @@ use super::waiter::{
     ARM_MASK, CANCELLABLE, QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What,
 };
 use crate::os::linux::barrier;
+use crate::os::linux::plain::prefetch_to_write;
 
 /// Proof that the caller has ended a wait, and must now make the waiter run (One Outcome).
 #[must_use = "a claimed waiter never wakes up unless it is made ready"]
@@ -48,6 +49,12 @@ impl Waiter {
 }
 
 impl Ticket {
+    /// Lets the processor get the cache line that a claim writes. No effect otherwise.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        prefetch_to_write(self.waiter);
+    }
+
     /// Ends the wait with this outcome. Returns `None` if it has ended already.
     #[inline]
     pub(crate) fn claim(self, outcome: Outcome) -> Option<Claimed> {

@@ -63,5 +63,7 @@ fn a_message_between_two_schedulers_moves_few_lines() {
         println!(
             "of 100 messages: {changes} read-modify-writes, {taken} lines taken, {fetched} fetched"
         );
+        // The lines depend on what the allocator puts beside what.
+        assert!(changes < 800 && taken < 700 && fetched < 600, "{changes} {taken} {fetched}");
     }
 }

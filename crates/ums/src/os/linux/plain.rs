@@ -37,6 +37,20 @@ pub fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
+/// Does the same for a cache line that is about to be written. Otherwise a load gets the line, and
+/// the write that follows asks the other processors once more.
+#[inline(always)]
+pub fn prefetch_to_write<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: Plain Call: as above. A processor that does not know the instruction ignores it.
+    unsafe {
+        let at = at.addr();
+        core::arch::asm!("prefetchw [{}]", in(reg) at, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 /// Gives the calling thread idle priority: it runs only when its processor has nothing else to run.
 pub fn become_idle_priority() -> io::Result<()> {
     // SAFETY: Plain Data: numbers. The priority is 0, and with some C libraries there are more.

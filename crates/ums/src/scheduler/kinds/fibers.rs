@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering;
 
 use fiber::{Fiber, Resume, Suspender};
 
-use super::kind::{Kind, prefetch_view};
+use super::kind::Kind;
 use crate::os::linux::open::DriverThreads;
 use crate::os::planted::{self, Bug};
 use crate::scheduler::host::or_abort;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::lists::worker_list::{STANDBY, Worker};
+use crate::scheduler::lists::worker_list::STANDBY;
 use crate::scheduler::switch::{Handed, SwitchEvent};
 use crate::scheduler::way_out::WayOut;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions, here};
@@ -91,15 +91,6 @@ impl Kind for Fibers {
         })
     }
 
-    #[inline(always)]
-    fn ahead(worker: &Worker<ExecutionContext>) {
-        prefetch_view(worker.waiter);
-        if let Some(ExecutionContext::Fiber(fiber, _)) = worker.execution {
-            // SAFETY: Home: the fiber of a living worker.
-            unsafe { Fiber::prefetch(fiber) };
-        }
-    }
-
     fn leave(_: &Scheduler, _: WorkerId) {
         unreachable!("a fiber cannot leave its thread: its closure is sent as an errand");
     }
@@ -115,6 +106,15 @@ impl Kind for Fibers {
         if by_root {
             resume(scheduler);
         }
+    }
+}
+
+/// Lets the processor get the memory that a switch to a worker needs, if that is a fiber.
+#[inline(always)]
+pub(super) fn prefetch(worker: &ExecutionContext) {
+    if let ExecutionContext::Fiber(fiber, _) = worker {
+        // SAFETY: Home: the fiber of a living worker.
+        unsafe { Fiber::prefetch(*fiber) };
     }
 }
 

@@ -4,9 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::os::linux::open::DriverThreads;
-use crate::os::linux::plain::prefetch;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::lists::worker_list::Worker;
 use crate::scheduler::switch::{Handed, SwitchEvent};
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
 use crate::wait::Waiter;
@@ -40,13 +38,6 @@ pub(in crate::scheduler) trait Kind {
         event: SwitchEvent,
     ) -> Handed;
 
-    /// Called for a worker that will soon be switched to, if nothing else happens: prefetches the
-    /// memory that the switch needs.
-    #[inline(always)]
-    fn ahead(worker: &Worker<ExecutionContext>) {
-        prefetch_view(worker.waiter);
-    }
-
     /// Returns whether a worker that was chosen, and whose state is Running, can be resumed. If it
     /// runs without the baton it cannot, and becomes Preemptive again.
     fn can_resume(_: &mut Core, _: WorkerId) -> bool {
@@ -68,10 +59,4 @@ pub(in crate::scheduler) trait Kind {
 
     /// Ends a worker that was idle. Its state is Retired.
     fn retire(scheduler: &Scheduler, id: WorkerId);
-}
-
-/// Prefetches what a switch to a worker writes for views: two fields in one cache line.
-#[inline(always)]
-pub(super) fn prefetch_view(waiter: &Waiter) {
-    prefetch(&waiter.record.view.switches);
 }

@@ -7,7 +7,6 @@
 //!   host       driver_threads, host            a scheduler begins
 //!              create, end_request             a worker begins, and ends a request
 //!   switch     hand_over                       the first half of a switch
-//!   park       ahead                           memory that a later switch needs
 //!   choose     can_resume                      is the chosen worker saved?
 //!   preempt    leave, rejoin                   a worker leaves its scheduler, and rejoins it
 //!   idle       retire                          a worker ends
@@ -34,7 +33,7 @@ use super::way_out::WayOut;
 use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, WorkerKind};
 use crate::os::linux::open::DriverThreads;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::lists::worker_list::Worker;
+use crate::scheduler::lists::worker_list::Execution;
 use crate::wait::Waiter;
 
 pub(super) use contexts::{Hosting, Own, Switching};
@@ -82,11 +81,6 @@ impl WorkerKind {
         ask!(self, hand_over(scheduler, core, to, event))
     }
 
-    #[inline(always)]
-    pub(super) fn ahead(self, worker: &Worker<ExecutionContext>) {
-        ask!(self, ahead(worker))
-    }
-
     /// Returns the turn of a yield, compiled for this kind and for a scheduler with an event ring
     /// or without one.
     pub(super) fn yielding_turn(self, recorded: bool) -> fn(&Scheduler) -> WayOut {
@@ -120,5 +114,16 @@ impl WorkerKind {
 
     pub(super) fn retire(self, scheduler: &Scheduler, id: WorkerId) {
         ask!(self, retire(scheduler, id))
+    }
+}
+
+impl Execution for ExecutionContext {
+    #[inline(always)]
+    fn prefetch(&self) {
+        match self {
+            ExecutionContext::Thread(_) => {}
+            ExecutionContext::Fiber(..) => fibers::prefetch(self),
+            ExecutionContext::Own(own) => own.prefetch(),
+        }
     }
 }

@@ -40,8 +40,7 @@
 //! An operation for which io_uring has no entry (a call) is handed to the file helpers. Its
 //! completion wakes the driver by the bell.
 //!
-//! The [`arena`] of buffers is registered with the ring when the first of them is used; `arena.rs`
-//! says why files are not registered.
+//! The [`arena`] of buffers is registered when the first is used; `arena.rs` says why no files are.
 //!
 //! What this driver does not do: registered files, zero-copy sends, multishot receives.
 
@@ -399,27 +398,23 @@ impl UringDriver {
         // are noticed, at any time since the kernel was left: a worker may have computed meanwhile.
         // They must not come after a timer that is due.
         let since = if self.queued > 0 { self.due_since } else { self.left };
-        let old = || {
-            let now = if now == 0 { clock::ticks() } else { now };
-            now.saturating_sub(since) >= self.age_max
-        };
+        let old = || clock::ticks_or(now).saturating_sub(since) >= self.age_max;
         self.queued >= BATCH || self.looks >= self.patience || old()
     }
 
     /// Takes all completions out of the completion queue, and all others that have arrived.
     fn drain(&mut self, out: &mut Vec<Done>) {
         loop {
-            let mut some = [const { MaybeUninit::<cqueue::Entry>::uninit() }; AT_ONCE];
-            let some = self.ring.completion().fill(&mut some);
-            for cqe in &*some {
-                let (token, result) = (cqe.user_data(), cqe.result());
-                match token {
+            let mut room = [const { MaybeUninit::<cqueue::Entry>::uninit() }; AT_ONCE];
+            let some = &*self.ring.completion().fill(&mut room);
+            for cqe in some {
+                match cqe.user_data() {
                     CANCEL => {}
                     BELL => {
                         self.rung = true;
                         self.bell_armed = cqueue::more(cqe.flags());
                     }
-                    _ => self.land(token, result, cqueue::buffer_select(cqe.flags()), out),
+                    token => self.land(token, cqe.result(), cqe.flags(), out),
                 }
             }
             if some.len() < AT_ONCE {
@@ -434,8 +429,8 @@ impl UringDriver {
     }
 
     /// Handles the completion of one operation: delivers it, or submits the operation again.
-    /// `buffer` is the number of the buffer that the kernel chose for it, if any.
-    fn land(&mut self, token: u64, mut result: i32, buffer: Option<u16>, out: &mut Vec<Done>) {
+    /// `flags` say which buffer the kernel has chosen for it, if any.
+    fn land(&mut self, token: u64, mut result: i32, flags: u32, out: &mut Vec<Done>) {
         let flight = self.flights.get(token).expect("a completion belongs to a submission");
         let is_receive = matches!(*flight.op, Op::Receive { .. });
         if result >= 0 && !flight.polling && !is_receive {
@@ -443,7 +438,8 @@ impl UringDriver {
             self.flights.remove(token);
             return out.push(Done { token, result });
         }
-        if let (Some(number), Provided::Yes(buffers)) = (buffer, &mut self.provided) {
+        let chosen = cqueue::buffer_select(flags);
+        if let (Some(number), Provided::Yes(buffers)) = (chosen, &mut self.provided) {
             if let Ok(len @ 1..) = usize::try_from(result) {
                 flight.op.fill(buffers.copy(number, len));
             }

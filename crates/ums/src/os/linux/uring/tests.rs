@@ -36,7 +36,7 @@ fn flight(op: Op, polling: bool) -> Flight {
 fn refuse(ring: &mut UringDriver, token: u64, op: Op) {
     ring.flights.insert(token, flight(op, false));
     let mut out = Vec::new();
-    ring.land(token, -libc::EAGAIN, None, &mut out);
+    ring.land(token, -libc::EAGAIN, 0, &mut out);
     assert_eq!(out, [], "it goes round again");
     assert!(ring.flights.get(token).unwrap().polling);
 }
@@ -76,7 +76,7 @@ fn a_cancel_between_the_poll_and_the_next_try_counts() {
     ring.flights.insert(1, flight(op, true));
     ring.cancel(1);
     let mut out = Vec::new();
-    ring.land(1, i32::from(libc::POLLIN), None, &mut out);
+    ring.land(1, i32::from(libc::POLLIN), 0, &mut out);
     assert_eq!(out, [Done { token: 1, result: -libc::ECANCELED }]);
     assert_eq!(ring.pending(), 0);
 }

@@ -20,11 +20,9 @@ mod switching;
 use std::io;
 use std::sync::Arc;
 
-use super::kind::{Kind, prefetch_view};
+use super::kind::Kind;
 use crate::os::linux::open::DriverThreads;
-use crate::os::linux::plain::prefetch;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::lists::worker_list::Worker;
 use crate::scheduler::switch::{Handed, SwitchEvent};
 use crate::scheduler::way_out::WayOut;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, SchedulerOptions};
@@ -69,14 +67,6 @@ impl Kind for Contexts {
         let from = core.context_of(core.current);
         core.hand_to(scheduler, to, event);
         Handed::Left(WayOut::of_context(from, core.context_of(to)))
-    }
-
-    #[inline(always)]
-    fn ahead(worker: &Worker<ExecutionContext>) {
-        prefetch_view(worker.waiter);
-        if let Some(ExecutionContext::Own(own)) = &worker.execution {
-            prefetch(own.context.as_ptr());
-        }
     }
 
     #[inline]

@@ -49,6 +49,7 @@ use super::mine::{self, Mine};
 use super::state::Own;
 use crate::os;
 use crate::os::entry;
+use crate::os::linux::plain::prefetch;
 use crate::os::threads::{self, ThreadHandle};
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::switch::SwitchEvent;
@@ -237,6 +238,12 @@ impl Scheduler {
 }
 
 impl Own {
+    /// Lets the processor get the memory that a switch to this worker needs. No effect otherwise.
+    #[inline(always)]
+    pub(in crate::scheduler) fn prefetch(&self) {
+        prefetch(self.context.as_ptr());
+    }
+
     /// Lets a retired worker end on its own kernel thread. Returns the thread, to be joined.
     pub(super) fn end(self) -> ThreadHandle {
         // SAFETY: One Place: the worker is retired, so it is on no list and nothing else continues

@@ -71,8 +71,15 @@ impl State {
     }
 }
 
+/// How a worker is made to run: as a thread or a fiber.
+pub(crate) trait Execution {
+    /// Lets the processor get the memory that a switch to the worker needs. No effect otherwise.
+    #[inline(always)]
+    fn prefetch(&self) {}
+}
+
 /// One worker, as its scheduler sees it, or a vacant place (then Retired, with nothing that makes
-/// it run). `S` says how the worker is made to run: as a thread or a fiber.
+/// it run).
 ///
 /// It is one cache line if `S` is small, because a switch among many workers takes as long as it
 /// takes to get their lines.
@@ -92,7 +99,7 @@ pub(crate) struct Worker<S> {
     pub execution: Option<S>,
 }
 
-impl<S> Worker<S> {
+impl<S: Execution> Worker<S> {
     fn new(waiter: &'static Waiter, execution: Option<S>, now: u64) -> Worker<S> {
         Worker {
             waiter,
@@ -118,6 +125,16 @@ impl<S> Worker<S> {
         self.waited = false;
         self.since = now;
         self.waiter.record.view.state.store(to as u8, Ordering::Relaxed);
+    }
+
+    /// Gets the memory that a switch to this worker needs. Called when the worker is probably the
+    /// next: among many workers, most of the time of a switch is the wait for memory.
+    #[inline(always)]
+    fn prefetch(&self) {
+        prefetch(&self.waiter.record.view.switches);
+        if let Some(execution) = &self.execution {
+            execution.prefetch();
+        }
     }
 
     /// Becomes Runnable because its wait has ended, behind this worker.
@@ -158,7 +175,7 @@ pub(crate) struct Workers<S> {
     count: usize,
 }
 
-impl<S> Workers<S> {
+impl<S: Execution> Workers<S> {
     /// Makes a table without workers. If `apart` is false, the runnable list is one plain FIFO.
     pub fn new(apart: bool, standby: &'static Waiter) -> Workers<S> {
         Workers {
@@ -308,7 +325,7 @@ impl<S> Workers<S> {
     pub fn shift(&mut self, id: WorkerId, from: State, to: State, now: u64) {
         debug_assert!(from != State::Waiting && to != State::Waiting);
         self.unlink(id, from);
-        self.enter(id, to, now);
+        self.get(id).put(to, now);
         match to {
             State::Runnable => self.push_back(Which::Yielded, id),
             State::Idle => self.push_back(Which::Idle, id),
@@ -387,6 +404,9 @@ impl<S> Workers<S> {
             return self.wake_unusually(id, now);
         }
         worker.be_signalled(tail, now);
+        if tail == NO_WORKER {
+            worker.prefetch();
+        }
         self.waiting -= 1;
         self.append(Which::Signalled, tail, id);
     }
@@ -410,15 +430,9 @@ impl<S> Workers<S> {
 
     /// The current worker begins to wait, while all runnable workers have waited, and have a list
     /// of their own: the first of them becomes Running. Nothing is passed over by that. Returns
-    /// None if there is none. One function does both moves, as in [`Workers::rotate`], and `ahead`
-    /// is as there.
+    /// None if there is none. One function does both moves, as in [`Workers::rotate`].
     #[inline]
-    pub fn wait_for_next(
-        &mut self,
-        me: WorkerId,
-        now: u64,
-        ahead: impl FnOnce(&Worker<S>),
-    ) -> Option<WorkerId> {
+    pub fn wait_for_next(&mut self, me: WorkerId, now: u64) -> Option<WorkerId> {
         self.wait(me, now);
         let id = self.signalled.head;
         if id == NO_WORKER {
@@ -436,7 +450,7 @@ impl<S> Workers<S> {
             next => {
                 let worker = &mut slots[next as usize];
                 worker.prev = NO_WORKER;
-                ahead(worker);
+                worker.prefetch();
             }
         }
         Some(id)
@@ -445,11 +459,8 @@ impl<S> Workers<S> {
     /// A yield while all ready workers are workers that yielded: the first of them becomes Running,
     /// and the yielder becomes the last. One function does both moves, because this is what a busy
     /// scheduler does most.
-    ///
-    /// Calls `ahead` with the worker that will be the first, so that its memory can be prefetched:
-    /// if there are many workers, most of the time of a switch is spent on waiting for that memory.
     #[inline(always)]
-    pub fn rotate(&mut self, yielder: WorkerId, ahead: impl FnOnce(&Worker<S>)) -> Rotated {
+    pub fn rotate(&mut self, yielder: WorkerId) -> Rotated {
         let next = self.yielded.head;
         if !self.signalled.is_empty() {
             return Rotated::Not;
@@ -472,7 +483,7 @@ impl<S> Workers<S> {
             self.yielded.head = second;
             let worker = self.get(second);
             worker.prev = NO_WORKER;
-            ahead(worker);
+            worker.prefetch();
             let third = worker.next;
             self.slots.get(third as usize).inspect(|third| prefetch(*third));
             let last = self.yielded.tail;
@@ -511,11 +522,6 @@ impl<S> Workers<S> {
     #[inline]
     fn runnable_list(&self, waited: bool) -> Which {
         if waited && self.apart { Which::Signalled } else { Which::Yielded }
-    }
-
-    #[inline]
-    fn enter(&mut self, id: WorkerId, to: State, now: u64) {
-        self.get(id).put(to, now);
     }
 
     #[inline]

@@ -132,7 +132,7 @@ proptest! {
                 // As its caller does: only if no worker has yielded.
                 (Step::WaitForNext, Some(id)) if workers.yielded.is_empty() => {
                     let first = on(workers.signalled, &mut workers).first().copied();
-                    prop_assert_eq!(workers.wait_for_next(id, 0, |_| ()), first);
+                    prop_assert_eq!(workers.wait_for_next(id, 0), first);
                     model_waiting.push_back(id);
                     current = first;
                 }
