@@ -1,4 +1,5 @@
-//! Workers that wait and never continue: a process to try debuggers and `ums stacks` on.
+//! Workers that wait and never continue: a process to try debuggers and `ums stacks` on, which
+//! needs debug information.
 //!
 //! `cargo run -p ums --example parked [thread|fiber|context] [socket]` prints `ready`, and ends
 //! when its input ends. `socket` is the path of its statistics socket.

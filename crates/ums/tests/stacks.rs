@@ -1,5 +1,5 @@
 //! Backtraces of workers: whatever a worker waits for or does, its own functions are named. The
-//! statistics socket and SIGUSR2 show the same (B40).
+//! statistics socket and SIGUSR2 show the same (B40). This program needs debug information.
 
 #![allow(unsafe_code)] // For the harness.
 

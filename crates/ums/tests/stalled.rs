@@ -1,5 +1,7 @@
 //! A worker that keeps its scheduler is reported in one line on stderr, without any option of
 //! the builder. The monitor's thread costs an idle process no processor time.
+//!
+//! A report has the line of the function, so this program needs debug information.
 
 #![allow(unsafe_code)] // For the harness.
 

@@ -3,7 +3,7 @@
 //! (B31-B39, B50, B51).
 //!
 //! Each test provokes a condition until it is reported, so that a slow computer only makes the test
-//! longer.
+//! longer. Reports have lines of functions, so this program needs debug information.
 
 #![allow(unsafe_code)] // For the harness.
 
