@@ -265,7 +265,8 @@ impl<S: AsRawFd> Socket<S> {
     }
 
     fn read(&self, op: LiveOp<'_>) -> io::Result<usize> {
-        still_wanted()?;
+        // A caller that reads again and again lets others run also if each read fails at once.
+        still_wanted().inspect_err(|_| _ = yield_if_due())?;
         wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read))
     }
 

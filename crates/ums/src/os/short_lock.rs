@@ -220,7 +220,8 @@ impl<S> ShortLock<S> {
     #[cfg(not(loom))]
     #[inline(always)]
     fn enter_by_bias(&self, me: u32) -> bool {
-        // Before the bias is read, because the base in the same line is written if there is none.
+        // This comes before the read of the bias, because without a bias the lock writes its base,
+        // which is in the same line.
         prefetch_to_write(self);
         self.bias.enter(me)
     }

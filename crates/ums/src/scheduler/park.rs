@@ -71,7 +71,7 @@ impl Scheduler {
     }
 
     /// Does the same for a caller that has just read the clock: the wait began at `began`, in
-    /// ticks. 0: it has not.
+    /// ticks. `began` is 0 if the caller has not read it.
     #[inline(always)]
     pub(crate) fn park_since(&self, ticket: Ticket, deadline: u64, began: u64) -> Outcome {
         let deadline = ticket.deadline(deadline);

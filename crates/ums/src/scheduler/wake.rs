@@ -94,12 +94,13 @@ impl Core {
     }
 
     /// Takes everything out of the inbox: workers whose wait another thread has ended, workers that
-    /// rejoin the scheduler, and letters. Returns the time, in ticks; 0 if the inbox was empty.
+    /// rejoin the scheduler, and letters. Returns the time, in ticks, if there were only workers;
+    /// otherwise 0.
     pub(super) fn take_inbox(&mut self, scheduler: &Scheduler) -> u64 {
         if scheduler.inbox.is_empty() {
             return 0;
         }
-        let now = clock::ticks();
+        let mut now = clock::ticks();
         scheduler.inbox.take_all(|waiter| {
             // The thread that pushed the waiter has stored the time of the signal.
             let worker = waiter.worker.load(Ordering::Relaxed);
@@ -109,6 +110,7 @@ impl Core {
             self.workers.wake(worker, now);
         });
         for letter in scheduler.inbox.letters() {
+            now = 0;
             match letter {
                 Letter::CancelIo(token) => self.cancel_io(token),
                 Letter::CancelRequest { worker, request } => self.cancel_request(worker, request),

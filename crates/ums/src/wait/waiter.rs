@@ -207,7 +207,7 @@ pub(crate) enum Letter {
 
 /// The way into a scheduler from outside. Never freed (Type Stable).
 ///
-/// In the order of the fields, so that the first cache line has what a push and a look need.
+/// The fields are in this order so that the first cache line has what a push and a look need.
 #[repr(C, align(64))]
 pub(crate) struct Inbox {
     pub(super) stack: AtomicPtr<Waiter>,
@@ -450,8 +450,8 @@ impl Inbox {
     /// Takes every worker that has arrived, and passes each to `each`, the oldest first. No other
     /// thread touches their links once they are taken.
     pub(crate) fn take_all(&self, mut each: impl FnMut(&'static Waiter)) {
-        // If another processor has pushed the waiter, both lines are there: this one asks for both
-        // at once.
+        // If another processor has pushed the waiter, it has the lines of the stack and of the
+        // waiter: both are asked for at the same time.
         prefetch_to_write(self.stack.load(Ordering::Relaxed));
         let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
         let mut oldest: *mut Waiter = null_mut();

@@ -3,20 +3,39 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use ums::net::{TcpStream, UdpSocket, UnixListener};
 
-use crate::common::{build, eventually, kinds, ms, turn};
-use crate::{back_ends, everywhere, is_cancelled, listener, tcp_pair};
+use crate::common::{PATIENCE, build, eventually, kinds, ms, turn};
+use crate::{back_ends, everywhere, is_cancelled, kind_of, listener, on_so_many, tcp_pair};
 
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 
 /// Gives a task time to begin its wait.
 fn settle() {
     std::thread::sleep(ms(10));
+}
+
+#[test]
+fn reads_that_fail_at_once_let_others_run() {
+    on_so_many(&[1], |node| {
+        let (mut here, _there) = tcp_pair();
+        let reads = move || {
+            let (ran, begun) = (Arc::new(AtomicBool::new(false)), Instant::now());
+            let runs = Arc::clone(&ran);
+            drop(ums::spawn(move || runs.store(true, Ordering::Relaxed)));
+            ums::with_timeout(Duration::ZERO, || {
+                while !ran.load(Ordering::Relaxed) {
+                    assert!(begun.elapsed() < PATIENCE, "the other task never runs");
+                    assert_eq!(kind_of(here.read(&mut [0])), io::ErrorKind::TimedOut);
+                }
+            });
+        };
+        node.spawn_on(0, reads).unwrap().join().unwrap();
+    });
 }
 
 #[test]

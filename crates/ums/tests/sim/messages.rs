@@ -1,6 +1,6 @@
 //! What a message between two schedulers costs in shared memory.
 //!
-//! The schedulers of a simulated world run the code that they run always, and the world counts what
+//! The schedulers of a simulated world run the code that they always run, and the world counts what
 //! they do with the cache lines that they share (`ums::sim::line_counts`). It counts atomics only:
 //! what a channel's lock protects lies beside the lock, and the value of a message in the
 //! receiver's frame.

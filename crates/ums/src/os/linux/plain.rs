@@ -42,7 +42,7 @@ pub fn prefetch<T>(at: *const T) {
 #[inline(always)]
 pub fn prefetch_to_write<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: Plain Call: as above. A processor that does not know the instruction ignores it.
+    // SAFETY: Plain Call: as above: a 64-bit processor knows the instruction, or ignores it.
     unsafe {
         let at = at.addr();
         core::arch::asm!("prefetchw [{}]", in(reg) at, options(nomem, nostack, preserves_flags));

@@ -101,7 +101,8 @@ impl<T> Slots<T> {
     /// Hands `value` to the first ticket that still waits; returns it if there is none.
     pub(super) fn put(&mut self, mut value: T) -> Result<Claimed, T> {
         while let Some((ticket, slot)) = self.0.pop() {
-            // If it waits on another processor, its two lines are fetched at once.
+            // If the waiter runs on another processor, its line and that of its slot are fetched at
+            // the same time.
             ticket.prefetch();
             // SAFETY: Held: the slot was found in the list, `&mut self` is under the short lock,
             // and the ticket is claimed only below.

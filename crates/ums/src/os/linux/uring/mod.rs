@@ -402,7 +402,7 @@ impl UringDriver {
         self.queued >= BATCH || self.looks >= self.patience || old()
     }
 
-    /// Takes all completions out of the completion queue, and all others that have arrived.
+    /// Takes the completions that are in the completion queue, and all others that have arrived.
     fn drain(&mut self, out: &mut Vec<Done>) {
         loop {
             let mut room = [const { MaybeUninit::<cqueue::Entry>::uninit() }; AT_ONCE];
