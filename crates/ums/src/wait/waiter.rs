@@ -206,14 +206,11 @@ pub(crate) enum Letter {
 }
 
 /// The way into a scheduler from outside. Never freed (Type Stable).
-///
-/// The fields are in this order so that the first cache line has what a push and a look need.
-#[repr(C, align(64))]
 pub(crate) struct Inbox {
     pub(super) stack: AtomicPtr<Waiter>,
-    pub(super) mail_count: AtomicUsize,
     pub(super) asleep: Asleep,
     pub(super) mail: ShortLock<Vec<Letter>>,
+    pub(super) mail_count: AtomicUsize,
     pub(super) waker: ShortLock<Option<Waker>>,
     /// The number of the inbox's scheduler, for records.
     pub(crate) number: plain::AtomicU32,
