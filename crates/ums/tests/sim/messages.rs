@@ -64,6 +64,6 @@ fn a_message_between_two_schedulers_changes_little_shared_memory() {
             "of 100 messages: {changes} read-modify-writes, {taken} lines taken, {fetched} fetched"
         );
         // How many lines that are depends on what the allocator puts beside what.
-        assert!(changes < 800, "{changes} read-modify-writes for 100 messages");
+        assert!(changes < 900, "{changes} read-modify-writes for 100 messages");
     }
 }
