@@ -22,7 +22,7 @@ fn cost(seed: u64) -> [u64; 3] {
     let theirs = Arc::clone(&found);
     let ended = ums::sim::run(seed, Faults::default(), move || {
         let builder = Node::builder().schedulers(2).max_workers(8);
-        // SAFETY: the contract at the top of this file.
+        // SAFETY: Contract.
         #[allow(unsafe_code)]
         let node = unsafe { builder.fiber_workers() }.build().unwrap();
         let (ping, pinged) = bounded(1);
@@ -63,7 +63,7 @@ fn a_message_between_two_schedulers_changes_little_shared_memory() {
         println!(
             "of 100 messages: {changes} read-modify-writes, {taken} lines taken, {fetched} fetched"
         );
-        // How many lines that are depends on what the allocator puts beside what.
+        // The numbers of lines depend on what the allocator puts side by side.
         assert!(changes < 900, "{changes} read-modify-writes for 100 messages");
     }
 }
