@@ -109,9 +109,13 @@ def crates(folder, name):
 
 
 def cargo(folder, name, *arguments):
-    """Runs cargo as a user would: without the settings of the caller's shell. Returns what it printed."""
+    """Runs cargo as a user would: without the settings of the caller's shell. Returns what it printed.
+
+    Never incrementally: cargo would build crates in a folder for changes to come, but not those from the registry.
+    """
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CARGO_PROFILE", "CARGO_TARGET", "RUSTC", "RUSTFLAGS"))}
-    run = subprocess.run(["cargo", *arguments], cwd=package(folder, name), env=kept, stdout=subprocess.PIPE, text=True, check=True)
+    env = kept | {"CARGO_INCREMENTAL": "0"}
+    run = subprocess.run(["cargo", *arguments], cwd=package(folder, name), env=env, stdout=subprocess.PIPE, text=True, check=True)
     return run.stdout
 
 

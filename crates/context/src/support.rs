@@ -6,49 +6,69 @@
 
 #![allow(unsafe_code)]
 
+use std::error::Error;
+use std::fmt;
 use std::sync::OnceLock;
 
 /// Why a thread cannot leave its kernel thread here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
     /// The processor is neither x86-64 nor aarch64.
-    #[error("the switch is written for x86-64 and aarch64 only")]
     Architecture,
     /// The C library is not glibc.
-    #[error("glibc is required: what other C libraries keep by kernel thread is not known")]
     CLibrary,
     /// User code may not write the FS base.
-    #[error(
-        "the processor or the kernel (before 5.9) does not let programs write their FS base \
-         (FSGSBASE)"
-    )]
     FsBase,
     /// Each kernel thread has a shadow stack of its own, which a switch would leave behind.
-    #[error("shadow stacks are on: start the program with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off")]
     ShadowStack,
     /// The kernel would continue to write the processor's number into a thread that runs elsewhere.
-    #[error(
-        "restartable sequences cannot be unregistered: start the program with \
-         GLIBC_TUNABLES=glibc.pthread.rseq=0"
-    )]
     Rseq,
     /// There are as many hosts as this crate has places for.
-    #[error("there are 1024 threads that are hosts already: let some of them end")]
     Hosts,
     /// The gap and a few frames would not fit on the thread's stack.
-    #[error(
-        "the thread's stack has no room for what a signal needs beside it: make the thread with {} \
-         bytes at least",
-        least_stack()
-    )]
     Stack,
     /// The calling context is on another thread's kernel thread.
-    #[error(
-        "a context that runs on a host cannot be a host: leave for its own kernel thread first"
-    )]
     Hosted,
 }
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Architecture => "the switch is written for x86-64 and aarch64 only",
+            Refused::CLibrary => {
+                "glibc is required: what other C libraries keep by kernel thread is not known"
+            }
+            Refused::FsBase => {
+                "the processor or the kernel (before 5.9) does not let programs write their FS \
+                 base (FSGSBASE)"
+            }
+            Refused::ShadowStack => {
+                "shadow stacks are on: start the program with \
+                 GLIBC_TUNABLES=glibc.cpu.x86_shstk=off"
+            }
+            Refused::Rseq => {
+                "restartable sequences cannot be unregistered: start the program with \
+                 GLIBC_TUNABLES=glibc.pthread.rseq=0"
+            }
+            Refused::Hosts => "there are 1024 threads that are hosts already: let some of them end",
+            Refused::Stack => {
+                return write!(
+                    f,
+                    "the thread's stack has no room for what a signal needs beside it: make the \
+                     thread with {} bytes at least",
+                    least_stack()
+                );
+            }
+            Refused::Hosted => {
+                "a context that runs on a host cannot be a host: leave for its own kernel thread \
+                 first"
+            }
+        })
+    }
+}
+
+impl Error for Refused {}
 
 /// Checks whether threads can leave their kernel threads in this process.
 ///

@@ -40,8 +40,8 @@
 
 // Arithmetic of times is checked; clippy.toml says what the lint leaves out.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
-// Without it, what only the unwinder uses has no user.
-#![cfg_attr(not(feature = "symbols"), allow(dead_code))]
+// Without these, what only the unwinder and Windows' model use has no user.
+#![cfg_attr(not(all(feature = "symbols", feature = "windows")), allow(dead_code))]
 // docs.rs, which builds with a nightly compiler, shows which feature an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Lets a debugger find the script that lists workers, in every program that links this crate.
@@ -67,6 +67,7 @@ pub mod thread;
 pub mod monitor;
 pub mod node;
 mod observe;
+#[cfg(feature = "windows")]
 pub mod windows;
 #[doc(hidden)]
 pub mod testing;

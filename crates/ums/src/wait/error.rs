@@ -2,7 +2,7 @@
 //! caller panics with a message, at the place of the mistake.
 
 use std::error::Error;
-use std::io;
+use std::{fmt, io};
 
 use crate::wait::deadlock::DeadlockId;
 
@@ -10,21 +10,30 @@ use crate::wait::deadlock::DeadlockId;
 ///
 /// Converted into an [`std::io::Error`], `TimedOut` has the kind `TimedOut`, and the other two
 /// `ConnectionAborted`. [`WaitError::of`] converts it back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitError {
     /// The deadline passed first.
-    #[error("the wait timed out")]
     TimedOut,
     /// The work request was cancelled, or its node is shutting down. Each further wait of the
     /// request fails, too: see [`sync`](crate::sync#cancellation).
-    #[error("the work request was cancelled while it waited")]
     Cancelled,
     /// Several waits waited for each other, and this wait was chosen to fail so that the others can
     /// continue. [`DeadlockId::details`] returns the whole deadlock, and the text of the error
     /// describes it.
-    #[error("the wait was chosen as the victim of {0}")]
     Deadlock(DeadlockId),
 }
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitError::TimedOut => f.write_str("the wait timed out"),
+            WaitError::Cancelled => f.write_str("the work request was cancelled while it waited"),
+            WaitError::Deadlock(id) => write!(f, "the wait was chosen as the victim of {id}"),
+        }
+    }
+}
+
+impl Error for WaitError {}
 
 impl WaitError {
     /// Returns the wait error that this error is or contains: an error of an I/O call, or of a
@@ -78,36 +87,74 @@ impl From<WaitError> for io::Error {
 }
 
 /// Why a work request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueError {
     /// The work queue is at its bound. The caller should ask its client to try again later.
-    #[error("the work queue is full ({0} requests are waiting for a worker)")]
     QueueFull(usize),
     /// The request waited for a worker longer than `Builder::queue_timeout` allows.
-    #[error("the request waited too long for a worker")]
     WaitedTooLong,
     /// The node accepts no more work.
-    #[error("the node is shutting down")]
     ShuttingDown,
 }
 
+impl fmt::Display for EnqueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EnqueueError::QueueFull(waiting) => {
+                write!(f, "the work queue is full ({waiting} requests are waiting for a worker)")
+            }
+            EnqueueError::WaitedTooLong => f.write_str("the request waited too long for a worker"),
+            EnqueueError::ShuttingDown => f.write_str("the node is shutting down"),
+        }
+    }
+}
+
+impl Error for EnqueueError {}
+
 /// A component that needs a thread of its own was called on a fiber worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} needs a thread of its own: call it through go_preemptive, or use thread workers")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsThread(pub &'static str);
 
+impl fmt::Display for NeedsThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} needs a thread of its own: call it through go_preemptive, or use thread workers",
+            self.0
+        )
+    }
+}
+
+impl Error for NeedsThread {}
+
 /// Why a node could not be built.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum BuildError {
     /// An option has a value that makes no sense. The text names the option and the values that do.
-    #[error("{0}")]
     Option(String),
     /// The operating system refused something. The text says what the node was doing.
-    #[error("{what}: {source}")]
     Os {
         /// What the node was doing.
         what: &'static str,
         /// The system's answer.
         source: io::Error,
     },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Option(text) => f.write_str(text),
+            BuildError::Os { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            BuildError::Option(_) => None,
+            BuildError::Os { source, .. } => Some(source),
+        }
+    }
 }

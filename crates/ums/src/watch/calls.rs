@@ -483,9 +483,9 @@ pub unsafe fn exit_on_own_thread(value: *mut c_void) -> ! {
 /// The functions are those that read, write, wait, sleep and lock, such as `read`, `poll`,
 /// `nanosleep` and `pthread_mutex_lock`. They have an effect on thread workers with
 /// [`Builder::detect_blocking`](crate::Builder::detect_blocking), on workers with their own
-/// context, and on the workers of [`windows`](crate::windows); on other threads they only call the
-/// C library's own function. They do not cover what the C library calls inside itself (`fgetc`,
-/// `getaddrinfo`, `system`), and system calls that are made without the C library.
+/// context, and on the workers of `ums::windows`; on other threads they only call the C library's
+/// own function. They do not cover what the C library calls inside itself (`fgetc`, `getaddrinfo`,
+/// `system`), and system calls that are made without the C library.
 ///
 /// ```text
 /// ums::interpose!(); // beside `fn main`

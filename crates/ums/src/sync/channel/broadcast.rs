@@ -14,6 +14,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,19 +91,32 @@ impl<T: Clone> Kept<T> {
 }
 
 /// Why a receiver of a [`broadcast`] got no value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BroadcastError {
     /// The receiver has lost this many values, because it was too slow. It continues with the
     /// oldest that is kept.
-    #[error("the receiver was too slow and lost {0} values")]
     Lagged(u64),
     /// The receiver has got all values, and there is no sender any more.
-    #[error("the broadcast has ended: it has no sender any more")]
     Disconnected,
     /// The wait for a value ended: the deadline passed, or the work request was cancelled.
-    #[error("no value was received: {0}")]
     Wait(WaitError),
 }
+
+impl fmt::Display for BroadcastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BroadcastError::Lagged(lost) => {
+                write!(f, "the receiver was too slow and lost {lost} values")
+            }
+            BroadcastError::Disconnected => {
+                f.write_str("the broadcast has ended: it has no sender any more")
+            }
+            BroadcastError::Wait(error) => write!(f, "no value was received: {error}"),
+        }
+    }
+}
+
+impl Error for BroadcastError {}
 
 /// The side of a [`broadcast`] that sends. Clones send to the same receivers.
 pub struct BroadcastSender<T> {

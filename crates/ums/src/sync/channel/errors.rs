@@ -1,19 +1,36 @@
 //! Why a value was not sent or received. The names are those of std; failed waits have a variant of
 //! their own.
 
-use std::io;
+use std::error::Error;
+use std::{fmt, io};
 
 use crate::wait::error::WaitError;
 
 /// Why a value was not sent; contains the value.
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendError<T> {
     /// The wait for room ended: the deadline passed, or the work request was cancelled.
-    #[error("the value was not sent: {1}")]
-    Wait(T, #[source] WaitError),
+    Wait(T, WaitError),
     /// All receivers are gone.
-    #[error("the channel has no receiver any more")]
     Disconnected(T),
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SendError::Wait(_, error) => write!(f, "the value was not sent: {error}"),
+            SendError::Disconnected(_) => f.write_str("the channel has no receiver any more"),
+        }
+    }
+}
+
+impl<T> Error for SendError<T> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            SendError::Wait(_, error) => Some(error),
+            SendError::Disconnected(_) => None,
+        }
+    }
 }
 
 impl<T> SendError<T> {
@@ -39,25 +56,52 @@ impl<T> From<SendError<T>> for io::Error {
 }
 
 /// Why a value was not sent at once; contains the value.
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
     /// The buffer is full now.
-    #[error("the channel is full")]
     Full(T),
     /// All receivers are gone.
-    #[error("the channel has no receiver any more")]
     Disconnected(T),
 }
 
+impl<T> fmt::Display for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TrySendError::Full(_) => "the channel is full",
+            TrySendError::Disconnected(_) => "the channel has no receiver any more",
+        })
+    }
+}
+
+impl<T> Error for TrySendError<T> {}
+
 /// Why no value was received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvError {
     /// The wait for a value ended: the deadline passed, or the work request was cancelled.
-    #[error("no value was received: {0}")]
-    Wait(#[source] WaitError),
+    Wait(WaitError),
     /// There is no value and no sender any more.
-    #[error("the channel is empty and has no sender any more")]
     Disconnected,
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecvError::Wait(error) => write!(f, "no value was received: {error}"),
+            RecvError::Disconnected => {
+                f.write_str("the channel is empty and has no sender any more")
+            }
+        }
+    }
+}
+
+impl Error for RecvError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            RecvError::Wait(error) => Some(error),
+            RecvError::Disconnected => None,
+        }
+    }
 }
 
 /// For functions that return [`io::Result`]. Without a sender, the kind is `UnexpectedEof`.
@@ -71,15 +115,24 @@ impl From<RecvError> for io::Error {
 }
 
 /// Why no value was received at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryRecvError {
     /// There is no value now.
-    #[error("the channel is empty")]
     Empty,
     /// There is no value and no sender any more.
-    #[error("the channel is empty and has no sender any more")]
     Disconnected,
 }
+
+impl fmt::Display for TryRecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TryRecvError::Empty => "the channel is empty",
+            TryRecvError::Disconnected => "the channel is empty and has no sender any more",
+        })
+    }
+}
+
+impl Error for TryRecvError {}
 
 /// Implements `Debug` without the value, so that a result with any `T` can be unwrapped.
 macro_rules! debug_without_value {
