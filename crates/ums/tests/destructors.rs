@@ -56,6 +56,30 @@ fn the_result_of_a_users_last_request_may_look_at_the_lock_that_drops_it() {
 }
 
 #[test]
+fn an_idle_user_keeps_nothing_of_a_request_that_has_ended() {
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                let user = node.user();
+                for round in 0..3 {
+                    let result = Arc::new(());
+                    let seen = Arc::downgrade(&result);
+                    let request = user.enqueue(move || result).unwrap();
+                    if round > 0 {
+                        eventually("the request has ended", || !user.is_busy());
+                    }
+                    drop(request);
+                    eventually("its result is gone", || seen.strong_count() == 0);
+                }
+                assert!(!user.cancel(), "no request is left to cancel");
+            },
+        );
+    }
+}
+
+#[test]
 fn a_value_whose_sending_is_refused_may_look_at_the_channel() {
     let _turn = turn();
     for kind in kinds() {

@@ -527,7 +527,6 @@ fn a_request_can_be_cancelled_as_soon_as_it_runs_b59() {
             let theirs = gate.clone();
             // A worker enqueues this request, so another scheduler may run it in parallel with that
             // worker.
-            // enqueuer.
             waiting.push(start(node, round % n, move || {
                 let id = next.id();
                 next.enqueue(move || theirs.acquire(id, None)).unwrap()

@@ -84,10 +84,10 @@ const BENCHES: [Bench; 16] = [
     },
     Bench {
         name: "idle_memory",
-        keys: "n=100000",
-        what: "memory of tasks that wait (also called idle)",
+        keys: "n=100000 of=task|user requests=100",
+        what: "memory of tasks that wait, or of users after so many requests (also: idle)",
         run: tasks::idle,
-        short: &["n=1000"],
+        short: &["n=1000", "n=1000 of=user requests=2"],
     },
     Bench {
         name: "echo",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::meter::{BenchArgs, Memory, Meter, Ran, Stop, deep_1k};
+use super::meter::{BenchArgs, Lines, Memory, Meter, Ran, Stop, deep_1k};
 use super::setup::Setup;
 
 /// Workers beyond those that a bench's tasks need.
@@ -86,8 +86,15 @@ fn subtree(first: u64, leaves: u64) -> u64 {
 pub fn idle(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let n = args.number("n", setup.size(100_000, 10_000))?;
+    let of = args.text("of", "task");
+    let requests = args.number("requests", 100)?;
     args.all_known()?;
     let lines = setup.lines("idle");
+    match of {
+        "task" => {}
+        "user" => return idle_users(&setup.node(1, SPARE)?, n, requests, lines),
+        other => return Err(Stop::Usage(format!("of={other}: task or user"))),
+    }
     setup.node(1, n + SPARE)?.run(move || {
         ums::spawn(|| {}).join().expect("an empty task");
         let before = Memory::now();
@@ -109,6 +116,23 @@ pub fn idle(args: &BenchArgs) -> Ran {
     });
     // Exits here, because the time in which so many workers end is not measured.
     std::process::exit(0)
+}
+
+/// Users each of which has made so many requests. Each request has waited once.
+fn idle_users(node: &ums::Node, n: u64, requests: u64, lines: Lines) -> Ran {
+    let ask = |user: &ums::User| {
+        let request = user.enqueue(|| ums::sleep(Duration::from_nanos(1)));
+        let ended = request.expect("the queue has no bound").join().expect("it runs");
+        ended.expect("nothing cancels it");
+    };
+    (0..SPARE).for_each(|_| ask(&node.user()));
+    let before = Memory::now();
+    let users: Vec<_> = (0..n).map(|_| node.user()).collect();
+    for user in &users {
+        (0..requests).for_each(|_| ask(user));
+    }
+    before.growth(&lines, n);
+    Ok(())
 }
 
 /// `cpus=1` or `cpus=2`.

@@ -366,7 +366,11 @@ impl Account {
                     old.signal += new.signal;
                     old.max = old.max.max(new.max);
                 }
-                None => sums.waits.push(new),
+                None => {
+                    // Most users wait for one or two reasons.
+                    sums.waits.reserve_exact(1);
+                    sums.waits.push(new);
+                }
             }
         }
     }

@@ -19,10 +19,12 @@
 //!   handle may be the last reference to the result of a task.
 
 use std::mem;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::current::ready;
+use crate::os::atomic;
 use crate::os::lock::Lock;
 use crate::os::panics::contain;
 use crate::os::threads::{operation, uninterrupted};
@@ -76,6 +78,8 @@ impl std::fmt::Debug for CancelHandle {
 pub(super) fn cancel(state: &RequestState, home: u64) {
     operation("task: cancel");
     pass_on(state.cancel());
+    // Between the mark and the look into the queue: see `JoinHandle::remove_if_cancelled`.
+    atomic::fence(Ordering::SeqCst);
     let is_dropped = state.is_queued() && !state.starts_cancelled;
     let home = if is_dropped { Scheduler::with_serial(home) } else { None };
     if let Some(request) = home.and_then(|home| home.queue.remove(state)) {

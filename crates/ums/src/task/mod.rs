@@ -24,6 +24,7 @@ mod group;
 mod interval;
 mod local;
 mod scope;
+mod user_state;
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -35,15 +36,13 @@ use std::time::Duration;
 
 use crate::bounds::keeps_worker;
 use crate::current::{self, park};
+use crate::os::atomic;
 use crate::os::clock::{self, NEVER};
-use crate::os::lock::Lock;
 use crate::os::panics::text_of;
-use crate::os::threads::{operation, uninterrupted};
+use crate::os::threads::operation;
 use crate::record::reason::WaitReason;
-use crate::record::wait_stats::Account;
 use crate::scheduler::request::{
-    Holds, NoResult, RequestId, RequestState, ResultOf, TaskResult, UserId, WorkRequest, make,
-    make_by,
+    NoResult, RequestId, RequestState, ResultOf, TaskResult, UserId, WorkRequest, make, make_by,
 };
 use crate::scheduler::{Here, Scheduler, away, here};
 use crate::wait::error::{EnqueueError, WaitError};
@@ -58,6 +57,7 @@ pub use local::request_local;
 pub use local::{Locals, RequestLocal, with_locals};
 pub(crate) use scope::run_on;
 pub use scope::{Scope, ScopedJoinHandle, scope};
+pub(crate) use user_state::UserState;
 
 /// Why a join returned no result. `H` is the handle, which a join that consumed it gives back.
 ///
@@ -268,6 +268,17 @@ impl<T> JoinHandle<T> {
         false
     }
 
+    /// Called by the thread that has queued the task. A canceller may have found the task before,
+    /// and then not in its queue. One of the two removes it: `cancel` marks the task and then looks
+    /// into the queue, this looks at the mark after the task is in the queue, and both fence in
+    /// between.
+    fn remove_if_cancelled(&self) {
+        atomic::fence(Ordering::SeqCst);
+        if self.result.state().is_cancelled() {
+            self.cancel();
+        }
+    }
+
     /// Makes the task urgent, if no worker has begun it: for a caller that is about to wait for it
     /// other than by a join.
     #[doc(hidden)] // For the crates beside this one.
@@ -387,59 +398,6 @@ impl<T> Source<Result<T, JoinError>> for Joining<'_, T> {
     }
 }
 
-/// The state of a user, except what its home scheduler keeps.
-pub(crate) struct UserState {
-    pub id: UserId,
-    /// The number of its home scheduler.
-    pub home: usize,
-    /// The waits and times of all its requests, added up.
-    pub account: Arc<Account>,
-    pub holds: Arc<Holds>,
-    last: Lock<Option<CancelHandle>>,
-}
-
-impl UserState {
-    pub fn new(id: UserId, home: usize) -> UserState {
-        let (account, holds, last) = (Arc::default(), Arc::default(), Lock::new(None));
-        UserState { id, home, account, holds, last }
-    }
-
-    /// Enqueues a request and, if it was accepted, records it as the last one. Both happen under
-    /// the lock, so that a cancellation finds either this request or the one before.
-    fn enqueue(
-        &self,
-        scheduler: &Scheduler,
-        request: WorkRequest,
-        handle: CancelHandle,
-    ) -> Result<(), EnqueueError> {
-        let mut last = self.last.lock();
-        // In a simulated world, another thread that wants this lock would block with the token.
-        let taken = uninterrupted(|| scheduler.enqueue(request));
-        let before = if taken.is_ok() { last.replace(handle) } else { Some(handle) };
-        drop(last);
-        // This may drop a result or closure, whose destructor is the caller's code.
-        drop(before);
-        taken.map_err(|(error, _)| error)
-    }
-
-    /// Cancels the last request. Returns false if it has ended or there was none.
-    pub fn cancel(&self) -> bool {
-        let last = self.last.lock().clone();
-        last.is_some_and(|last| last.cancel())
-    }
-
-    /// Returns the number of the request enqueued last.
-    pub fn last_request(&self) -> Option<RequestId> {
-        let last = self.last.lock();
-        last.as_ref().map(CancelHandle::request_id)
-    }
-
-    pub fn is_busy(&self) -> bool {
-        let last = self.last.lock();
-        last.as_ref().is_some_and(|last| !last.is_finished())
-    }
-}
-
 /// Creates a task and queues it on this scheduler.
 pub(crate) fn spawn_on<F, T>(
     scheduler: &Scheduler,
@@ -453,12 +411,10 @@ where
     queue(scheduler, RequestState::new(user, false), f)
 }
 
-/// Like [`spawn_on`], for a user. The task is queued and recorded as the user's last request under
-/// one lock. Another scheduler may begin the task before this function returns;
-/// [`UserState::cancel`] waits for the lock and finds the task even then.
+/// Like [`spawn_on`], for a user, whose last request the task becomes.
 pub(crate) fn spawn_for<F, T>(
     scheduler: &Scheduler,
-    user: &UserState,
+    user: &Arc<UserState>,
     starts_cancelled: bool,
     f: F,
 ) -> Result<JoinHandle<T>, EnqueueError>
@@ -467,11 +423,18 @@ where
     T: Send + 'static,
 {
     let mut state = RequestState::new(user.id, user.holds.is_some());
-    state.account = Some(user.account.clone());
+    state.user_state = Some(user.clone());
     state.starts_cancelled = starts_cancelled;
     let (request, result) = make(state, f);
     let handle = JoinHandle { result, home: scheduler.serial };
-    user.enqueue(scheduler, request, handle.cancel_handle())?;
+    let before = user.note_last(handle.cancel_handle());
+    scheduler.enqueue(request).map_err(|(error, _)| {
+        user.note_refused(handle.request_id(), before);
+        error
+    })?;
+    if !starts_cancelled {
+        handle.remove_if_cancelled();
+    }
     Ok(handle)
 }
 

@@ -11,6 +11,7 @@ use ums::sync::{Condvar, Event, Mutex, Select, Semaphore};
 use ums::task::JoinError;
 use ums::{Node, WaitError};
 
+use super::mixed::of_some_kind;
 use super::{STALLS, check, end, node_with, tally};
 
 /// The index of the task that is always cancelled.
@@ -170,6 +171,31 @@ fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
         giver.unwrap().join().unwrap();
         assert_eq!((seats.available(), held.load(Ordering::Relaxed)), (1, 0));
         assert!(signal.reset(), "the last one has passed it on");
+        end(node);
+    });
+}
+
+/// The canceller and the enqueuer of a request run at the same time. One of them takes the request
+/// out of the queue, where no worker would take it.
+#[test]
+fn a_request_that_is_cancelled_while_it_is_queued_does_not_stay_in_the_queue() {
+    let name = "a_request_that_is_cancelled_while_it_is_queued_does_not_stay_in_the_queue";
+    check(name, STALLS, || {
+        let builder = Node::builder().schedulers(1).max_workers(1);
+        let node = of_some_kind(builder, below(3)).build().unwrap();
+        let gate = Arc::new(Event::manual(false));
+        let theirs = gate.clone();
+        let only = node.spawn(move || theirs.wait()).unwrap();
+        let user = Arc::new(node.user());
+        let theirs = user.clone();
+        let canceller = ums::sim::thread("canceller", move || while !theirs.cancel() {});
+        let request = user.enqueue(|| ()).unwrap();
+        canceller.unwrap().join().unwrap();
+        assert!(request.is_finished(), "it waits for the only worker");
+        assert!(matches!(request.join(), Err(JoinError::NeverRan)));
+        gate.set();
+        only.join().unwrap().unwrap();
+        drop(user);
         end(node);
     });
 }

@@ -1,14 +1,16 @@
 //! Work requests: what a worker carries out from start to end.
 //!
 //! `state` is the part that all requests have. `block` is the memory of a request: the state, the
-//! closure, and later the result.
+//! closure, and later the result. `holds` counts what a user holds from one request to the next.
 
 mod block;
+mod holds;
 mod state;
 
 pub(crate) use block::{
     NoResult, RequestRef, RequestSlot, ResultOf, SpareBlocks, TaskResult, WorkRequest, make,
     make_by,
 };
-pub(crate) use state::{Cancelled, Family, Holds, RequestState, cancel_waiter};
+pub(crate) use holds::Holds;
+pub(crate) use state::{Cancelled, Family, RequestState, RequestUser, cancel_waiter};
 pub use state::{RequestId, UserId};

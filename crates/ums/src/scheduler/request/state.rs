@@ -20,9 +20,9 @@ use std::sync::atomic::Ordering;
 use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock::{self, NEVER};
-use crate::os::counted::{AtomicBool, AtomicU64, AtomicUsize};
+use crate::os::counted::{AtomicBool, AtomicU64};
 use crate::os::short_lock::ShortLock;
-use crate::record::wait_stats::Account;
+use crate::record::wait_stats::RequestWaits;
 use crate::wait::{Bounds, Claimed, Inbox, Owned, Owner, Ticket, Waiter};
 
 /// A number, unique among the requests of this process. Later requests do not always have larger
@@ -95,6 +95,16 @@ impl Family {
     }
 }
 
+/// The state of a user, as its requests see it.
+pub(crate) trait RequestUser: Send + Sync {
+    /// Adds the times and the waits of a request to those of the user. Times are in ticks. Called
+    /// when a worker is about to end the request.
+    fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits);
+
+    /// Drops what the user keeps of this request, which has ended, or will never run.
+    fn forget(&self, request: RequestId);
+}
+
 /// The state that requests of all types have.
 pub(crate) struct RequestState {
     pub id: RequestId,
@@ -115,9 +125,8 @@ pub(crate) struct RequestState {
     pub starts_cancelled: bool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
-    /// The account of its user. The request's waits and times are added to it when the request
-    /// ends.
-    pub account: Option<Arc<Account>>,
+    /// The state of its user, which may keep a reference to the request until it has ended.
+    pub user_state: Option<Arc<dyn RequestUser>>,
     /// Its position in the lane of the work queue that it is in, or was in last (`work_queue`).
     pub position: AtomicU64,
     /// One more than the number of the scheduler that took it last from another's queue; 0 for
@@ -145,7 +154,7 @@ impl RequestState {
             past_bound: false,
             starts_cancelled: false,
             enqueued: clock::ticks(),
-            account: None,
+            user_state: None,
             position: AtomicU64::new(0),
             thief: atomic::AtomicU32::new(0),
             word: atomic::AtomicU32::new(QUEUED),
@@ -229,8 +238,8 @@ impl RequestState {
         }
         let runner = self.runner.load().filter(|_| word & PHASE == RUNNING);
         if let Some(waiter) = runner {
-            if let Some(account) = &self.account {
-                settle(account, waiter);
+            if let Some(user) = &self.user_state {
+                settle(&**user, waiter);
             }
             waiter.record.view.end_request();
             if self.family.is_some() {
@@ -246,6 +255,9 @@ impl RequestState {
         };
         // From here on no canceller uses the runner.
         runner.inspect(|waiter| waiter.cancelled.store(false, Ordering::Relaxed));
+        if let Some(user) = &self.user_state {
+            user.forget(self.id);
+        }
         ended & JOINED != 0
     }
 
@@ -353,6 +365,11 @@ impl RequestState {
         self.word.load(Ordering::Acquire) & PHASE == DONE
     }
 
+    /// Returns whether the request was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & CANCELLED != 0
+    }
+
     /// Returns whether no worker has begun it.
     #[inline]
     pub fn is_queued(&self) -> bool {
@@ -360,12 +377,12 @@ impl RequestState {
     }
 }
 
-/// Adds what a request has waited for to the account of its user, when this worker ends it.
+/// Adds what this worker's request has waited for to the sums of its user.
 #[inline(never)]
-fn settle(account: &Account, waiter: &Waiter) {
+fn settle(user: &dyn RequestUser, waiter: &Waiter) {
     let view = &waiter.record.view;
     let elapsed = clock::ticks().saturating_sub(view.started.load(Ordering::Relaxed));
-    account.settle(view.queued.load(Ordering::Relaxed), elapsed, &view.waits);
+    user.settle(view.queued.load(Ordering::Relaxed), elapsed, &view.waits);
 }
 
 /// A wait for a request's end is a wait for the worker that carries the request out.
@@ -395,27 +412,6 @@ pub(crate) fn cancel_waiter(waiter: &'static Waiter) -> Cancelled {
     let io = waiter.record.io.token();
     let inbox = if io == 0 { None } else { waiter.inbox() };
     Cancelled { claimed, io: inbox.map(|inbox| (inbox, io)) }
-}
-
-/// How many resources a user holds. This is separate from the user's state, because a lock stores
-/// it and drops it under its short lock, where no destructor of the application may run.
-#[derive(Default)]
-pub(crate) struct Holds(AtomicUsize);
-
-impl Holds {
-    pub fn hold(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Decrements the number. Returns false if it was 0.
-    pub fn release(&self) -> bool {
-        let one_less = |held: usize| held.checked_sub(1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
-    }
-
-    pub fn is_some(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
-    }
 }
 
 #[cfg(all(test, loom))]
