@@ -332,12 +332,8 @@ pub(crate) struct ReasonSum {
 }
 
 /// The sums over a user's requests that have ended. Times are in ticks.
-#[derive(Default)]
-pub(crate) struct Account(Lock<Sums>);
-
-/// A snapshot of an [`Account`].
 #[derive(Clone, Default)]
-pub(crate) struct Sums {
+pub(crate) struct Account {
     /// Requests that have ended.
     pub requests: u64,
     /// The sum of their times in the work queue.
@@ -352,14 +348,13 @@ pub(crate) struct Sums {
 
 impl Account {
     /// Adds the times and waits of a request that has ended.
-    pub fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits) {
-        let mut sums = self.0.lock();
-        sums.requests += 1;
-        sums.queued = sums.queued.saturating_add(queued);
-        sums.queued_max = sums.queued_max.max(queued);
-        sums.elapsed = sums.elapsed.saturating_add(elapsed);
+    pub fn settle(&mut self, queued: u64, elapsed: u64, waits: &RequestWaits) {
+        self.requests += 1;
+        self.queued = self.queued.saturating_add(queued);
+        self.queued_max = self.queued_max.max(queued);
+        self.elapsed = self.elapsed.saturating_add(elapsed);
         for new in waits.read() {
-            match sums.waits.iter_mut().find(|old| old.reason == new.reason) {
+            match self.waits.iter_mut().find(|old| old.reason == new.reason) {
                 Some(old) => {
                     old.count += new.count;
                     old.total += new.total;
@@ -368,21 +363,11 @@ impl Account {
                 }
                 None => {
                     // Most users wait for one or two reasons.
-                    sums.waits.reserve_exact(1);
-                    sums.waits.push(new);
+                    self.waits.reserve_exact(1);
+                    self.waits.push(new);
                 }
             }
         }
-    }
-
-    /// Returns a snapshot.
-    pub fn read(&self) -> Sums {
-        self.0.lock().clone()
-    }
-
-    /// Sets all sums to zero.
-    pub fn reset(&self) {
-        *self.0.lock() = Sums::default();
     }
 }
 
@@ -441,19 +426,17 @@ mod tests {
 
     #[test]
     fn an_account_adds_up_what_requests_leave_b20() {
-        let (account, waits) = (Account::default(), RequestWaits::default());
+        let (mut account, waits) = (Account::default(), RequestWaits::default());
         waits.ended(WaitReason::SLEEP, 100, 10);
         account.settle(5, 1000, &waits);
         waits.clear();
         waits.ended(WaitReason::MUTEX, 20, 20);
         waits.ended(WaitReason::SLEEP, 50, 1);
         account.settle(9, 500, &waits);
-        let sums = account.read();
-        assert_eq!((sums.requests, sums.queued, sums.queued_max, sums.elapsed), (2, 14, 9, 1500));
-        let sleep = sums.waits.iter().find(|w| w.reason == WaitReason::SLEEP).unwrap();
+        let Account { requests, queued, queued_max, elapsed, waits } = account;
+        assert_eq!((requests, queued, queued_max, elapsed), (2, 14, 9, 1500));
+        let sleep = waits.iter().find(|w| w.reason == WaitReason::SLEEP).unwrap();
         assert_eq!((sleep.count, sleep.total, sleep.max, sleep.signal), (2, 150, 100, 11));
-        assert_eq!(sums.waits.len(), 2);
-        account.reset();
-        assert_eq!(account.read().requests, 0);
+        assert_eq!(waits.len(), 2);
     }
 }

@@ -63,6 +63,11 @@ impl CancelHandle {
         self.request.state().is_done()
     }
 
+    /// Returns whether the task has told its user that it ends.
+    pub(super) fn is_ending(&self) -> bool {
+        self.request.state().is_ending()
+    }
+
     pub(super) fn request_id(&self) -> RequestId {
         self.request.state().id
     }

@@ -423,7 +423,7 @@ where
     T: Send + 'static,
 {
     let mut state = RequestState::new(user.id, user.holds.is_some());
-    state.user_state = Some(user.clone());
+    state.origin = Some(user.clone());
     state.starts_cancelled = starts_cancelled;
     let (request, result) = make(state, f);
     let handle = JoinHandle { result, home: scheduler.serial };

@@ -409,7 +409,7 @@ where
     let values = local::visible();
     let body = Body { f, values, out: slot.clone(), tell: Tell::one_more(&scope.open) };
     let mut state = RequestState::new(current::user(), false);
-    state.family = Some(scope.open.family.clone());
+    state.origin = Some(scope.open.family.clone());
     // SAFETY: Held: `scope` waits for the count.
     let inner = unsafe { start(&scope.scheduler, state, move || body.run()) }?;
     let scope = scope.open.clone();

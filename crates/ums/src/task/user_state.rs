@@ -2,29 +2,37 @@
 //! all that have ended.
 //!
 //! ```text
-//!   UserState --last--> request --user_state--> UserState
+//!   UserState --last--> request --origin--> UserState
 //! ```
 //!
-//! The references form a circle, which the end of the request breaks: each request ends, also one
-//! that never runs. So the memory of a request is free as soon as it has ended, and a user that is
-//! idle keeps nothing of its requests but numbers.
+//! The references form a circle, which the end of the request breaks; each request ends, also one
+//! that never runs. So a user that is idle keeps nothing of its requests but numbers, and the
+//! memory of a request is free when it has ended and its result was taken.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::CancelHandle;
+use crate::os::clock;
 use crate::os::lock::Lock;
-use crate::record::wait_stats::{Account, RequestWaits};
-use crate::scheduler::request::{Holds, RequestId, RequestUser, UserId};
+use crate::record::wait_stats::Account;
+use crate::scheduler::request::{Holds, Origin, RequestId, UserId};
+use crate::wait::Waiter;
 
 /// The state of a user.
 pub(crate) struct UserState {
     pub id: UserId,
     /// The number of its home scheduler.
     pub home: usize,
-    /// The waits and times of all its requests, added up.
-    pub account: Account,
     pub holds: Arc<Holds>,
-    last: Lock<LatestRequest>,
+    requests: Lock<Requests>,
+}
+
+#[derive(Default)]
+struct Requests {
+    /// The waits and times of those that have ended, added up.
+    ended: Account,
+    last: LatestRequest,
 }
 
 /// The request that a user has enqueued last.
@@ -32,66 +40,80 @@ pub(crate) struct UserState {
 pub(super) struct LatestRequest {
     /// Its number; 0 if there is none.
     id: RequestId,
-    /// `None` if it has ended.
+    /// `None` if it has ended, or is about to end.
     handle: Option<CancelHandle>,
 }
 
 impl UserState {
     pub fn new(id: UserId, home: usize) -> UserState {
-        let (account, holds, last) = (Account::default(), Arc::default(), Lock::default());
-        UserState { id, home, account, holds, last }
+        UserState { id, home, holds: Arc::default(), requests: Lock::default() }
     }
 
     /// Records the user's last request, which is about to be queued. From now on a cancellation
     /// finds this request. Returns the one before.
     pub(super) fn note_last(&self, handle: CancelHandle) -> LatestRequest {
         let new = LatestRequest { id: handle.request_id(), handle: Some(handle) };
-        std::mem::replace(&mut *self.last.lock(), new)
+        std::mem::replace(&mut self.requests.lock().last, new)
     }
 
     /// Records again the request that was the last one before this one, which was not accepted.
     /// Does nothing if there is a later one.
     #[cold]
     pub(super) fn note_refused(&self, refused: RequestId, mut before: LatestRequest) {
-        let mut last = self.last.lock();
+        let mut requests = self.requests.lock();
+        let last = &mut requests.last;
         if last.id == refused {
-            std::mem::swap(&mut *last, &mut before);
-            // If it ends after this question, `forget` finds it.
-            if last.handle.as_ref().is_some_and(CancelHandle::is_finished) {
+            std::mem::swap(last, &mut before);
+            // A request that has not told yet that it ends is found when it does.
+            if last.handle.as_ref().is_some_and(CancelHandle::is_ending) {
                 before.handle = last.handle.take();
             }
         }
-        drop(last);
+        drop(requests);
         // The last reference drops a result, whose destructor is the application's code.
         drop(before);
     }
 
     /// Cancels the last request. Returns false if it has ended or there was none.
     pub fn cancel(&self) -> bool {
-        let last = self.last.lock().handle.clone();
+        let last = self.requests.lock().last.handle.clone();
         last.is_some_and(|last| last.cancel())
     }
 
     /// Returns the number of the request enqueued last.
     pub fn last_request(&self) -> Option<RequestId> {
-        Some(self.last.lock().id).filter(|id| *id != 0)
+        Some(self.requests.lock().last.id).filter(|id| *id != 0)
     }
 
+    /// Returns whether the last request is queued or running.
     pub fn is_busy(&self) -> bool {
-        let last = self.last.lock();
-        last.handle.as_ref().is_some_and(|last| !last.is_finished())
+        let requests = self.requests.lock();
+        requests.last.handle.as_ref().is_some_and(|last| !last.is_finished())
+    }
+
+    /// Returns the waits and times of its requests that have ended, added up.
+    pub fn account(&self) -> Account {
+        self.requests.lock().ended.clone()
+    }
+
+    /// Sets all these sums to zero.
+    pub fn reset_account(&self) {
+        self.requests.lock().ended = Account::default();
     }
 }
 
-impl RequestUser for UserState {
-    fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits) {
-        self.account.settle(queued, elapsed, waits);
-    }
-
-    fn forget(&self, request: RequestId) {
-        let mut last = self.last.lock();
-        let ended = if last.id == request { last.handle.take() } else { None };
+impl Origin for UserState {
+    fn ends(&self, request: RequestId, runner: Option<&Waiter>) {
+        let mut requests = self.requests.lock();
+        if let Some(waiter) = runner {
+            let view = &waiter.record.view;
+            let elapsed = clock::ticks().saturating_sub(view.started.load(Ordering::Relaxed));
+            let queued = view.queued.load(Ordering::Relaxed);
+            requests.ended.settle(queued, elapsed, &view.waits);
+        }
+        let is_last = requests.last.id == request;
+        let last = if is_last { requests.last.handle.take() } else { None };
+        drop(requests);
         drop(last);
-        drop(ended);
     }
 }

@@ -60,7 +60,7 @@ impl Node {
     pub fn reset_waits(&self) {
         self.inner.all().iter().for_each(|s| s.waits.reset());
         for user in live_users(&self.inner) {
-            user.account.reset();
+            user.reset_account();
         }
     }
 }
@@ -250,7 +250,7 @@ fn live_users(node: &NodeInner) -> Vec<Arc<crate::task::UserState>> {
 
 fn users(node: &NodeInner) -> Vec<UserRow> {
     let row = |user: Arc<crate::task::UserState>| {
-        let sums = user.account.read();
+        let sums = user.account();
         UserRow {
             id: user.id,
             scheduler: user.home,

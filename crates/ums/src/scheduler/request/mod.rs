@@ -1,10 +1,12 @@
 //! Work requests: what a worker carries out from start to end.
 //!
 //! `state` is the part that all requests have. `block` is the memory of a request: the state, the
-//! closure, and later the result. `holds` counts what a user holds from one request to the next.
+//! closure, and later the result. `origin` is the scope or user whose request it is, and `holds`
+//! counts what a user holds from one request to the next.
 
 mod block;
 mod holds;
+mod origin;
 mod state;
 
 pub(crate) use block::{
@@ -12,5 +14,6 @@ pub(crate) use block::{
     make_by,
 };
 pub(crate) use holds::Holds;
-pub(crate) use state::{Cancelled, Family, RequestState, RequestUser, cancel_waiter};
-pub use state::{RequestId, UserId};
+pub(crate) use origin::{Family, Origin};
+pub use origin::{RequestId, UserId};
+pub(crate) use state::{Cancelled, RequestState, cancel_waiter};

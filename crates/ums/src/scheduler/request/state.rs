@@ -17,20 +17,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::origin::{Origin, RequestId, UserId};
 use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock::{self, NEVER};
-use crate::os::counted::{AtomicBool, AtomicU64};
+use crate::os::counted::AtomicU64;
 use crate::os::short_lock::ShortLock;
-use crate::record::wait_stats::RequestWaits;
 use crate::wait::{Bounds, Claimed, Inbox, Owned, Owner, Ticket, Waiter};
-
-/// A number, unique among the requests of this process. Later requests do not always have larger
-/// numbers.
-pub type RequestId = u64;
-
-/// A user's number; 0 for none.
-pub type UserId = u64;
 
 // The word of a request has its phase in the two lowest bits, and three marks.
 const PHASE: u32 = 3;
@@ -81,30 +74,6 @@ fn first_of_new_ids() -> RequestId {
     first
 }
 
-/// What all tasks of a scope have in common.
-pub(crate) struct Family {
-    /// If it is true, all of them are urgent.
-    pub urgent: AtomicBool,
-    /// The limit of their waits, in nanoseconds of the clock; [`NEVER`] if there is none.
-    pub limit: u64,
-}
-
-impl Family {
-    pub fn new(limit: u64) -> Family {
-        Family { urgent: AtomicBool::new(false), limit }
-    }
-}
-
-/// The state of a user, as its requests see it.
-pub(crate) trait RequestUser: Send + Sync {
-    /// Adds the times and the waits of a request to those of the user. Times are in ticks. Called
-    /// when a worker is about to end the request.
-    fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits);
-
-    /// Drops what the user keeps of this request, which has ended, or will never run.
-    fn forget(&self, request: RequestId);
-}
-
 /// The state that requests of all types have.
 pub(crate) struct RequestState {
     pub id: RequestId,
@@ -113,8 +82,8 @@ pub(crate) struct RequestState {
     /// holds a resource that others wait for, or because a worker waits for the request's end. Once
     /// true it stays true.
     urgent: atomic::AtomicBool,
-    /// What the request has in common with the other tasks of its scope.
-    pub family: Option<Arc<Family>>,
+    /// The scope or the user whose request it is.
+    pub origin: Option<Arc<dyn Origin>>,
     /// Whether only the scheduler that queued it may carry it out.
     pub bound: bool,
     /// Whether a full queue accepts it, too. There are few such requests, and each must be carried
@@ -123,10 +92,10 @@ pub(crate) struct RequestState {
     /// Whether the request is carried out even if it was cancelled while it was queued. Then it is
     /// a cancelled request from its beginning.
     pub starts_cancelled: bool,
+    /// Whether the request has told its origin that it ends.
+    ending: atomic::AtomicBool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
-    /// The state of its user, which may keep a reference to the request until it has ended.
-    pub user_state: Option<Arc<dyn RequestUser>>,
     /// Its position in the lane of the work queue that it is in, or was in last (`work_queue`).
     pub position: AtomicU64,
     /// One more than the number of the scheduler that took it last from another's queue; 0 for
@@ -149,12 +118,12 @@ impl RequestState {
             id: next_id(),
             user,
             urgent: atomic::AtomicBool::new(urgent),
-            family: None,
+            origin: None,
             bound: false,
             past_bound: false,
             starts_cancelled: false,
+            ending: atomic::AtomicBool::new(false),
             enqueued: clock::ticks(),
-            user_state: None,
             position: AtomicU64::new(0),
             thief: atomic::AtomicU32::new(0),
             word: atomic::AtomicU32::new(QUEUED),
@@ -167,8 +136,7 @@ impl RequestState {
     /// Returns whether the request must not wait for a worker.
     #[inline]
     pub fn is_urgent(&self) -> bool {
-        let family = self.family.as_ref();
-        family.is_some_and(|family| family.urgent.load(Ordering::Relaxed))
+        self.origin.as_ref().is_some_and(|origin| origin.is_urgent())
             || self.urgent.load(Ordering::Relaxed)
     }
 
@@ -219,8 +187,8 @@ impl RequestState {
                 // Its canceller found it queued, without a runner, so it did not do this.
                 waiter.cancelled.store(true, Ordering::Relaxed);
             }
-            if let Some(family) = &self.family {
-                waiter.set_bounds(Bounds::only(family.limit));
+            if let Some(origin) = &self.origin {
+                waiter.set_bounds(Bounds::only(origin.limit()));
             }
             let queued = now.saturating_sub(self.enqueued);
             waiter.record.view.begin_request(self.id, self.user, now, queued);
@@ -237,12 +205,13 @@ impl RequestState {
             return false;
         }
         let runner = self.runner.load().filter(|_| word & PHASE == RUNNING);
+        if let Some(origin) = &self.origin {
+            self.ending.store(true, Ordering::Relaxed);
+            origin.ends(self.id, runner);
+        }
         if let Some(waiter) = runner {
-            if let Some(user) = &self.user_state {
-                settle(&**user, waiter);
-            }
             waiter.record.view.end_request();
-            if self.family.is_some() {
+            if self.origin.is_some() {
                 waiter.set_bounds(Bounds::only(NEVER));
             }
         }
@@ -255,9 +224,6 @@ impl RequestState {
         };
         // From here on no canceller uses the runner.
         runner.inspect(|waiter| waiter.cancelled.store(false, Ordering::Relaxed));
-        if let Some(user) = &self.user_state {
-            user.forget(self.id);
-        }
         ended & JOINED != 0
     }
 
@@ -370,19 +336,17 @@ impl RequestState {
         self.word.load(Ordering::Relaxed) & CANCELLED != 0
     }
 
+    /// Returns whether the request has told its origin that it ends ([`Origin::ends`]). What the
+    /// origin's lock guards is read before or after that, so both are known under that lock.
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
     /// Returns whether no worker has begun it.
     #[inline]
     pub fn is_queued(&self) -> bool {
         self.word.load(Ordering::Acquire) & PHASE == QUEUED
     }
-}
-
-/// Adds what this worker's request has waited for to the sums of its user.
-#[inline(never)]
-fn settle(user: &dyn RequestUser, waiter: &Waiter) {
-    let view = &waiter.record.view;
-    let elapsed = clock::ticks().saturating_sub(view.started.load(Ordering::Relaxed));
-    user.settle(view.queued.load(Ordering::Relaxed), elapsed, &view.waits);
 }
 
 /// A wait for a request's end is a wait for the worker that carries the request out.

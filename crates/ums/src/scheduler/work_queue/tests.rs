@@ -217,7 +217,7 @@ fn requests_of_a_scope_become_urgent_in_order_wherever_they_are() {
     for user in 0..6 {
         let mut state = RequestState::new(user, false);
         state.enqueued = user;
-        state.family = (user % 2 == 0).then(|| family.clone());
+        state.origin = (user % 2 == 0).then(|| family.clone() as _);
         let new = make(state, || ()).0;
         let by = Caller::Request;
         let queued = if user < 4 { queue.push_own(new, by, 1) } else { queue.push(new, by) };
