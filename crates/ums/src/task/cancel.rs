@@ -58,6 +58,17 @@ impl CancelHandle {
         alive
     }
 
+    /// Does the first half of `cancel`, which takes few instructions: marks the task, and ends the
+    /// wait that it is in. The caller then calls `after_mark`.
+    pub(super) fn mark(&self) -> Cancelled {
+        self.request.state().cancel()
+    }
+
+    /// Does the rest of `cancel`.
+    pub(super) fn after_mark(&self, found: Cancelled) {
+        after_mark(self.request.state(), self.home, found);
+    }
+
     /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.request.state().is_done()
@@ -82,7 +93,12 @@ impl std::fmt::Debug for CancelHandle {
 /// Cancels a request that was queued on the scheduler with this serial number.
 pub(super) fn cancel(state: &RequestState, home: u64) {
     operation("task: cancel");
-    pass_on(state.cancel());
+    after_mark(state, home, state.cancel());
+}
+
+/// The rest of a cancellation, which `found` this when it marked the request.
+fn after_mark(state: &RequestState, home: u64, found: Cancelled) {
+    pass_on(found);
     // Between the mark and the look into the queue: see `JoinHandle::remove_if_cancelled`.
     atomic::fence(Ordering::SeqCst);
     let is_dropped = state.is_queued() && !state.starts_cancelled;

@@ -429,7 +429,7 @@ where
     let handle = JoinHandle { result, home: scheduler.serial };
     let before = user.note_last(handle.cancel_handle());
     scheduler.enqueue(request).map_err(|(error, _)| {
-        user.note_refused(handle.request_id(), before);
+        user.note_refused(handle.result.state(), before);
         error
     })?;
     if !starts_cancelled {

@@ -15,8 +15,9 @@ use std::sync::atomic::Ordering;
 use super::CancelHandle;
 use crate::os::clock;
 use crate::os::lock::Lock;
+use crate::os::threads::{operation, uninterrupted};
 use crate::record::wait_stats::Account;
-use crate::scheduler::request::{Holds, Origin, RequestId, UserId};
+use crate::scheduler::request::{Holds, Origin, RequestId, RequestState, UserId};
 use crate::wait::Waiter;
 
 /// The state of a user.
@@ -59,25 +60,39 @@ impl UserState {
     /// Records again the request that was the last one before this one, which was not accepted.
     /// Does nothing if there is a later one.
     #[cold]
-    pub(super) fn note_refused(&self, refused: RequestId, mut before: LatestRequest) {
+    pub(super) fn note_refused(&self, refused: &RequestState, mut before: LatestRequest) {
         let mut requests = self.requests.lock();
         let last = &mut requests.last;
-        if last.id == refused {
+        let mut was_meant = false;
+        if last.id == refused.id {
             std::mem::swap(last, &mut before);
             // A request that has not told yet that it ends is found when it does.
             if last.handle.as_ref().is_some_and(CancelHandle::is_ending) {
                 before.handle = last.handle.take();
             }
+            was_meant = refused.is_cancelled();
         }
         drop(requests);
         // The last reference drops a result, whose destructor is the application's code.
         drop(before);
+        if was_meant {
+            // The user's last request was to be cancelled, and this one has not become it.
+            self.cancel();
+        }
     }
 
     /// Cancels the last request. Returns false if it has ended or there was none.
     pub fn cancel(&self) -> bool {
-        let last = self.requests.lock().last.handle.clone();
-        last.is_some_and(|last| last.cancel())
+        operation("user: cancel");
+        let requests = self.requests.lock();
+        let Some(last) = requests.last.handle.clone() else { return false };
+        let alive = !last.is_finished();
+        // Under the lock, so that `note_refused` sees the mark, or this finds the request before.
+        // In a simulated world, another thread that wants the lock would block with the token.
+        let found = uninterrupted(|| last.mark());
+        drop(requests);
+        last.after_mark(found);
+        alive
     }
 
     /// Returns the number of the request enqueued last.

@@ -199,3 +199,33 @@ fn a_request_that_is_cancelled_while_it_is_queued_does_not_stay_in_the_queue() {
         end(node);
     });
 }
+
+/// While a request is being refused, a canceller may find it instead of the one that runs.
+#[test]
+fn a_cancellation_of_a_user_is_not_lost_with_a_request_that_is_refused() {
+    let name = "a_cancellation_of_a_user_is_not_lost_with_a_request_that_is_refused";
+    check(name, STALLS, || {
+        let builder = Node::builder().schedulers(1).max_workers(1).queue_limit(1);
+        let node = of_some_kind(builder, below(3)).build().unwrap();
+        let (user, gate) = (Arc::new(node.user()), Arc::new(Event::manual(false)));
+        let (running, begun) = (gate.clone(), Arc::new(Event::manual(false)));
+        let begins = begun.clone();
+        let first = user.enqueue(move || {
+            begins.set();
+            running.wait()
+        });
+        begun.wait().unwrap();
+        let queued = node.spawn(|| ()).unwrap();
+        let theirs = user.clone();
+        let canceller = ums::sim::thread("canceller", move || assert!(theirs.cancel()));
+        for _ in 0..3 {
+            // Refused until the first one is cancelled, because the queue is full.
+            let _ = user.enqueue(|| ());
+        }
+        canceller.unwrap().join().unwrap();
+        assert_eq!(first.unwrap().join().unwrap(), Err(WaitError::Cancelled));
+        queued.join().unwrap();
+        drop(user);
+        end(node);
+    });
+}
