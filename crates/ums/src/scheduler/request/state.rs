@@ -336,8 +336,9 @@ impl RequestState {
         self.word.load(Ordering::Relaxed) & CANCELLED != 0
     }
 
-    /// Returns whether the request has told its origin that it ends ([`Origin::ends`]). What the
-    /// origin's lock guards is read before or after that, so both are known under that lock.
+    /// Returns whether the request has told its origin that it ends, or is about to. The origin
+    /// asks under the lock that its [`ends`](Origin::ends) takes: if the answer is false, `ends`
+    /// comes later, and finds what the origin records now.
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
