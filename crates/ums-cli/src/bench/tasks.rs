@@ -122,7 +122,7 @@ pub fn idle(args: &BenchArgs) -> Ran {
 fn idle_users(node: &ums::Node, n: u64, requests: u64, lines: Lines) -> Ran {
     let ask = |user: &ums::User| {
         let request = user.enqueue(|| ums::sleep(Duration::from_nanos(1)));
-        let ended = request.expect("the queue has no bound").join().expect("it runs");
+        let ended = request.expect("the queue has room").join().expect("it runs");
         ended.expect("nothing cancels it");
     };
     (0..SPARE).for_each(|_| ask(&node.user()));
