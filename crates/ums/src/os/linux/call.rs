@@ -120,7 +120,9 @@ pub fn asked_not_to_wait(op: &Op) -> bool {
     }
 }
 
-/// Receives into a buffer on the stack, and passes the bytes on to the operation.
+/// Receives into a buffer on the stack, and passes the bytes on to the operation. Not inlined: the
+/// buffer would make all other operations of a waiting worker reach another page of its stack.
+#[inline(never)]
 fn receive(fd: RawFd, most: usize, op: &mut LiveOp<'_>) -> isize {
     let mut buf = [MaybeUninit::<u8>::uninit(); RECEIVE_MAX];
     let len = most.min(RECEIVE_MAX);
