@@ -212,9 +212,9 @@ pub(crate) fn guilty(all: &[Frame]) -> Option<&Frame> {
 #[cfg(feature = "symbols")]
 pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
     let (mut addresses, mut inner) = (Vec::new(), None);
-    backtrace::trace(|frame| {
-        addresses.push(frame.ip() as usize);
-        if frame.symbol_address() == noticing.cast_mut().cast() {
+    crate::os::linux::plain::each_caller(|address, function| {
+        addresses.push(address);
+        if function == noticing.addr() {
             inner = Some(addresses.len());
         }
         addresses.len() < most + inner.unwrap_or(0)

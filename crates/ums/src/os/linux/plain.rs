@@ -131,6 +131,38 @@ pub fn guard_install() -> io::Result<()> {
     }
 }
 
+/// Calls `each` for the active functions of the calling thread, the innermost first: with the
+/// address to which the function's callee returns, and that of its first instruction. Stops when
+/// `each` returns false.
+#[cfg(feature = "symbols")]
+pub fn each_caller(mut each: impl FnMut(usize, usize) -> bool) {
+    use std::ffi::c_int;
+    const GO_ON: c_int = 0;
+    const STOP: c_int = 9;
+    // The unwinder, which every Rust program has.
+    unsafe extern "C" {
+        fn _Unwind_Backtrace(each: extern "C" fn(Frame, *mut c_void) -> c_int, with: *mut c_void);
+        fn _Unwind_GetIP(frame: Frame) -> usize;
+        fn _Unwind_FindEnclosingFunction(address: usize) -> usize;
+    }
+    type Frame = *mut c_void;
+    extern "C" fn call<F: FnMut(usize, usize) -> bool>(frame: Frame, each: *mut c_void) -> c_int {
+        // SAFETY: Plain Call: the unwinder passes its own frame, and any address is allowed.
+        let (address, function) = unsafe {
+            let address = _Unwind_GetIP(frame);
+            (address, _Unwind_FindEnclosingFunction(address))
+        };
+        // SAFETY: Own Memory: this is the closure that was passed below.
+        let each = unsafe { &mut *each.cast::<F>() };
+        if each(address, function) { GO_ON } else { STOP }
+    }
+    fn of<F: FnMut(usize, usize) -> bool>(_: &F) -> extern "C" fn(Frame, *mut c_void) -> c_int {
+        call::<F>
+    }
+    // SAFETY: Plain Call: a function of the type that the unwinder calls, and what it expects.
+    unsafe { _Unwind_Backtrace(of(&each), (&raw mut each).cast()) };
+}
+
 /// Gives the calling thread its own descriptor table, so that a test can count descriptors while
 /// other tests open and close theirs.
 #[cfg(test)]
