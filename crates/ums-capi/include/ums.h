@@ -439,7 +439,7 @@ typedef struct ums_shutdown_report {
     size_t cancelled;
     /**
      * The number of workers that could not be ended. Their threads and stacks are leaked on
-     * purpose.
+     * purpose, and their functions may still run: do not free what these use.
      */
     size_t left;
 } ums_shutdown_report;
@@ -534,7 +534,9 @@ typedef struct ums_serve_options {
 
 /**
  * Called on a worker for each connection, with its descriptor, which is in non-blocking mode. The
- * connection is closed when the function returns; it must not close the descriptor itself.
+ * connection is closed when the function returns; it must not close the descriptor itself. If
+ * there is unread input then, TCP resets the connection, and the client may lose what was written
+ * last: call shutdown(fd, SHUT_WR), and read to the end for a limited time.
  */
 typedef void (*ums_connection_function)(void *arg, int fd);
 
@@ -604,8 +606,8 @@ int ums_node_shutdown(struct ums_node *node, uint64_t grace_ns, struct ums_shutd
 
 /**
  * Like `ums_node_shutdown`, for a node that serves clients: first stops its servers, and cancels
- * tasks that wait for a connection, and those that begin such a wait later, so that the other
- * tasks get the grace time.
+ * tasks that wait in ums_accept, and those that begin such a wait later. All other tasks, also
+ * those that read, write or connect, get the grace time.
  */
 int ums_node_drain(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 
@@ -809,6 +811,15 @@ int ums_scheduler_id(void);
  * `result` may be NULL. On a plain thread the function is called directly.
  */
 int ums_go_preemptive(const char *reason, ums_function function, void *arg, void **result);
+
+/**
+ * Calls a function in which no wait fails because the caller's work request was cancelled, and
+ * ums_is_cancelled returns false. After it, waits fail again. It is for what must be finished once
+ * it has begun. The function should not wait for long without a time limit, because
+ * ums_node_shutdown and ums_node_drain wait for it. `result` may be NULL. On a plain thread, which
+ * is never cancelled, the function is only called.
+ */
+int ums_shield(ums_function function, void *arg, void **result);
 
 /**
  * Creates a mutex.
@@ -1096,13 +1107,18 @@ int ums_wait_fd(int fd, uint32_t events, uint64_t timeout_ns);
 
 /**
  * Reads, and waits until the read has completed; other workers run meanwhile. Returns the number
- * of bytes.
+ * of bytes. Pipes and sockets must be in non-blocking mode (O_NONBLOCK): in blocking mode the call
+ * may block its scheduler, and the time limit then has no effect. -ECANCELED: the work request was
+ * cancelled, and nothing was read.
  */
 int64_t ums_read(int fd, void *buffer, size_t len, uint64_t offset, uint64_t timeout_ns);
 
 /**
  * Writes, and waits until the write has completed; other workers run meanwhile. Returns the number
- * of bytes.
+ * of bytes, which may be less than `len`. Pipes and sockets must be in non-blocking mode
+ * (O_NONBLOCK): in blocking mode the call may block its scheduler, and the time limit then has no
+ * effect. -ECANCELED: the work request was cancelled, the write would have to wait, and nothing
+ * was written.
  */
 int64_t ums_write(int fd, const void *buffer, size_t len, uint64_t offset, uint64_t timeout_ns);
 
@@ -1129,7 +1145,8 @@ int ums_select(struct ums_arm *arms, size_t count, uint32_t flags, uint64_t time
  * Accepts connections of a listening socket, TCP or Unix-domain, and calls the function for each
  * on a worker. `options` may be NULL. The server uses a duplicate of the descriptor; close yours,
  * so that the system refuses clients when the server has stopped. ums_node_drain stops the
- * servers of its node, and waits for their connections. -EINVAL: the socket does not listen.
+ * servers of its node, and gives their connections the grace time. -EINVAL: the socket does not
+ * listen.
  */
 int ums_serve(struct ums_node *node,
               int fd,

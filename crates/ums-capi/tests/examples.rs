@@ -4,7 +4,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -122,6 +122,24 @@ fn talk(server: &KeyValue) {
     });
 }
 
+/// Sends requests without a pause until the server ends the connection. Returns its last line.
+fn flood(mut client: BufReader<TcpStream>) -> String {
+    let mut sender = client.get_ref().try_clone().expect("a second descriptor");
+    let requests = "GET nothing\n".repeat(100);
+    std::thread::scope(|scope| {
+        scope.spawn(move || while sender.write_all(requests.as_bytes()).is_ok() {});
+        let mut last = String::new();
+        loop {
+            match line(&mut client) {
+                next if next.is_empty() => break,
+                next => last = next,
+            }
+        }
+        let _ = client.get_ref().shutdown(Shutdown::Both); // the sender fails, and ends
+        last
+    })
+}
+
 #[test]
 fn the_key_value_server_answers_closes_idle_connections_and_ends_in_order() {
     with_each_compiler("keyvalue.c", "", |_, program| {
@@ -138,6 +156,15 @@ fn the_key_value_server_answers_closes_idle_connections_and_ends_in_order() {
             assert_eq!(ask(&mut idle, "GET nothing\n"), "NONE");
             assert_eq!(server.end(), "stopped: 0 connections were cut off\n");
             assert_eq!(line(&mut idle), "BYE the server stops");
+
+            let server = KeyValue::start(program, kind, "60000");
+            let busy = [(); 3].map(|()| server.connect());
+            let busy = busy.map(|client| std::thread::spawn(|| flood(client)));
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(server.end(), "stopped: 0 connections were cut off\n");
+            for client in busy {
+                assert_eq!(client.join().expect("no reset"), "BYE the server stops");
+            }
 
             let server = KeyValue::start(program, kind, "50");
             let mut idle = server.connect();

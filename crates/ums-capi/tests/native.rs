@@ -33,6 +33,11 @@ fn mutex_condvar_event_and_semaphore_wait_time_out_and_hear_cancellation() {
 }
 
 #[test]
+fn a_cancelled_task_waits_only_in_a_shield_and_a_call_that_need_not_wait_succeeds() {
+    on_every_kind("native_cancel.c");
+}
+
+#[test]
 fn reader_writer_locks_and_barriers_let_in_who_may_be_there_and_refuse_misuse() {
     on_every_kind("native_locks.c");
 }

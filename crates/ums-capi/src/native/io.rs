@@ -125,6 +125,13 @@ impl What {
         }
     }
 
+    /// Returns whether it is a read, an accept or a connect. A cancelled caller does not begin
+    /// these, so a task hears the cancellation although its peer never pauses. It may write what
+    /// need not wait, such as a farewell.
+    fn brings_something(&self) -> bool {
+        !matches!(self, What::Write(..) | What::Gather(..) | What::Sync { .. })
+    }
+
     fn request(self, fd: Descriptor, told: impl Told) -> Result<Request, Fault> {
         let fd = lend(fd)?;
         let bytes = |n: usize| n as i64;
@@ -391,6 +398,11 @@ fn wait(fd: Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
         // Checked before the request is submitted: a wait that is refused afterwards would end this
         // call while the kernel still uses the caller's buffer.
         ums::worker::assert_may_wait();
+        if what.brings_something() && ums::is_cancelled() {
+            // A caller that tries again and again lets others run.
+            ums::yield_if_due();
+            return Err(WaitError::Cancelled.into());
+        }
         if !ums::worker::is_worker() && timeout_ns != UMS_FOREVER {
             poll(&fd, &what, timeout_ns)?;
         }
@@ -512,7 +524,9 @@ fn poll_either(fd: c_int, timeout_ns: u64) -> Result<u32, Fault> {
 }
 
 /// Reads, and waits until the read has completed; other workers run meanwhile. Returns the number
-/// of bytes.
+/// of bytes. Pipes and sockets must be in non-blocking mode (O_NONBLOCK): in blocking mode the call
+/// may block its scheduler, and the time limit then has no effect. -ECANCELED: the work request was
+/// cancelled, and nothing was read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_read(
     fd: Descriptor,
@@ -527,7 +541,10 @@ pub unsafe extern "C" fn ums_read(
 }
 
 /// Writes, and waits until the write has completed; other workers run meanwhile. Returns the number
-/// of bytes.
+/// of bytes, which may be less than `len`. Pipes and sockets must be in non-blocking mode
+/// (O_NONBLOCK): in blocking mode the call may block its scheduler, and the time limit then has no
+/// effect. -ECANCELED: the work request was cancelled, the write would have to wait, and nothing
+/// was written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_write(
     fd: Descriptor,

@@ -35,7 +35,7 @@ pub struct ums_shutdown_report {
     /// The number of requests that had not ended when the grace time was over, and were cancelled.
     pub cancelled: usize,
     /// The number of workers that could not be ended. Their threads and stacks are leaked on
-    /// purpose.
+    /// purpose, and their functions may still run: do not free what these use.
     pub left: usize,
 }
 
@@ -84,8 +84,8 @@ pub extern "C" fn ums_node_shutdown(
 }
 
 /// Like `ums_node_shutdown`, for a node that serves clients: first stops its servers, and cancels
-/// tasks that wait for a connection, and those that begin such a wait later, so that the other
-/// tasks get the grace time.
+/// tasks that wait in ums_accept, and those that begin such a wait later. All other tasks, also
+/// those that read, write or connect, get the grace time.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_drain(
     node: Handle<ums_node>,

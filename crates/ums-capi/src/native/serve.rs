@@ -19,7 +19,9 @@ use super::options::record;
 use crate::caller::{Argument, Descriptor, Out, Record};
 
 /// Called on a worker for each connection, with its descriptor, which is in non-blocking mode. The
-/// connection is closed when the function returns; it must not close the descriptor itself.
+/// connection is closed when the function returns; it must not close the descriptor itself. If
+/// there is unread input then, TCP resets the connection, and the client may lose what was written
+/// last: call shutdown(fd, SHUT_WR), and read to the end for a limited time.
 pub type ums_connection_function = Option<extern "C-unwind" fn(arg: Argument, fd: c_int)>;
 
 /// A listening socket whose connections are served.
@@ -79,7 +81,8 @@ fn listener(fd: Descriptor) -> Result<Listener, Fault> {
 /// Accepts connections of a listening socket, TCP or Unix-domain, and calls the function for each
 /// on a worker. `options` may be NULL. The server uses a duplicate of the descriptor; close yours,
 /// so that the system refuses clients when the server has stopped. ums_node_drain stops the
-/// servers of its node, and waits for their connections. -EINVAL: the socket does not listen.
+/// servers of its node, and gives their connections the grace time. -EINVAL: the socket does not
+/// listen.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_serve(
     node: Handle<ums_node>,

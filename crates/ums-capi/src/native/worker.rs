@@ -1,4 +1,4 @@
-//! Functions of the calling worker: yield, sleep, cancellation, going preemptive.
+//! Functions of the calling worker: yield, sleep, cancellation, going preemptive, shields.
 
 use std::ffi::c_int;
 
@@ -86,6 +86,26 @@ pub extern "C" fn ums_go_preemptive(
             None => WaitReason::PREEMPTIVE_EXTERNAL,
         };
         result.put(ums::go_preemptive(reason, move || call.run()));
+        Ok(0)
+    })
+}
+
+/// Calls a function in which no wait fails because the caller's work request was cancelled, and
+/// ums_is_cancelled returns false. After it, waits fail again. It is for what must be finished once
+/// it has begun. The function should not wait for long without a time limit, because
+/// ums_node_shutdown and ums_node_drain wait for it. `result` may be NULL. On a plain thread, which
+/// is never cancelled, the function is only called.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_shield(
+    function: ums_function,
+    arg: Argument,
+    mut result: Out<'_, Argument>,
+) -> c_int {
+    guard(|| {
+        let call = Call::new(function, arg)?;
+        // A completion routine runs while another waiter waits, whose shield this would be.
+        ums::worker::assert_may_wait();
+        result.put(ums::shield(|| call.run()));
         Ok(0)
     })
 }
