@@ -56,6 +56,7 @@
 //! * Names are resolved by a call that goes preemptive, which means that it leaves its scheduler
 //!   while it blocks ([`ToSocketAddrs`]); a literal address needs no such call.
 //! * The descriptors are in non-blocking mode. There is no `set_nonblocking`, and no `SIGPIPE`.
+//!   Streams have `try_read`, `try_write` and a view, [`NonBlocking`], that do not wait.
 //! * An operation that does not wait still yields when its caller's quantum is over, so a client
 //!   that never pauses cannot occupy the scheduler.
 //!
@@ -131,6 +132,7 @@
 
 mod copy;
 mod halves;
+mod non_blocking;
 mod options;
 mod resolve;
 mod shape;
@@ -142,6 +144,7 @@ mod unix_datagram;
 
 pub use copy::{copy, send_file};
 pub use halves::{ByteStream, ReadHalf, WriteHalf};
+pub use non_blocking::NonBlocking;
 pub use resolve::ToSocketAddrs;
 pub(crate) use socket::{is_shortage, report_shortage};
 pub use tcp::{Incoming, TcpListener, TcpStream};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
-use ums::net::{TcpListener, TcpStream};
+use ums::net::{TcpListener, TcpStream, UnixStream};
 
 use crate::common::ms;
 use crate::{echo, everywhere, kind_of, listener, on_so_many, round, tcp_pair};
@@ -326,6 +326,35 @@ fn vectored_peeked_and_empty_transfers_behave_as_std_s() {
             assert_eq!((&a, &b), (b"one t", b"wo\0\0\0"));
             drop(here);
             assert_eq!(there.read(&mut a).unwrap(), 0);
+        });
+    });
+}
+
+/// Reads and writes through two views that do not wait. `arrives` waits until `there` has input.
+fn without_waits<V: Read + Write + Copy>(mut here: V, mut there: V, arrives: impl FnOnce()) {
+    let mut text = [0; 8];
+    assert_eq!(there.read(&mut []).unwrap(), 0);
+    assert_eq!(kind_of(there.read(&mut text)), io::ErrorKind::WouldBlock);
+    let parts = [IoSlice::new(b"he"), IoSlice::new(b"llo")];
+    assert_eq!(here.write_vectored(&parts).unwrap(), 5);
+    arrives();
+    let mut copy = there;
+    assert_eq!(copy.read(&mut text).unwrap(), 5);
+    assert_eq!(&text, b"hello\0\0\0");
+    let full = (0..10_000).find_map(|_| here.write(&[0; 1 << 16]).err());
+    assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_view_of_a_stream_says_would_block_instead_of_waiting() {
+    everywhere(|node| {
+        node.run(|| {
+            let (here, there) = tcp_pair();
+            let arrives = || _ = there.peek(&mut [0]).unwrap();
+            without_waits(here.non_blocking(), there.non_blocking(), arrives);
+            let (here, there) = UnixStream::pair().unwrap();
+            let arrives = || _ = there.peek(&mut [0]).unwrap();
+            without_waits(here.non_blocking(), there.non_blocking(), arrives);
         });
     });
 }
