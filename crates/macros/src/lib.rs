@@ -27,7 +27,8 @@ use misuse::tokens;
 use options::Options;
 
 /// Runs `main` on a worker of a node. When it returns, the node shuts down, and running tasks have
-/// 10 seconds to end.
+/// 10 seconds to end; after a second a line on stderr says so. Then they are cancelled. A program
+/// cancels those that never end by themselves.
 ///
 /// ```
 /// #[ums::main]

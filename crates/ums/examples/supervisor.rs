@@ -3,13 +3,14 @@
 //! `cargo run -p ums --example supervisor -- COMMAND [COMMAND..]`
 //!
 //! Each command is a line for `sh`. A process that ends is started again, after a pause that
-//! doubles up to ten seconds as long as it ends within ten seconds. SIGTERM and Ctrl-C ask the
+//! doubles up to ten seconds as long as it ends within ten seconds. The children that it leaves
+//! behind are killed before. SIGTERM and Ctrl-C ask the
 //! processes and their own children to end, and kill those that have not ended within five seconds.
 //! A second signal ends the supervisor at once.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use ums::process::{Child, PipeReader, Signals};
@@ -66,11 +67,10 @@ fn run(number: usize, command: &str) -> io::Result<String> {
         for pipe in pipes.into_iter().flatten() {
             s.spawn(move || pass_on(number, pipe));
         }
-        if let Err(cancelled) = child.wait() {
-            // The waits of a cancelled task fail; these must not.
-            return ums::shield(|| end(&mut child)).map(|how| format!("{how} ({cancelled})"));
-        }
-        Ok(format!("{}", child.wait()?))
+        let ended = Select::new().on(child.ended(), |ended| ended).wait();
+        // The waits of a cancelled task fail; these must not.
+        let status = ums::shield(|| end(&mut child, ended.is_err()))?;
+        Ok(ended.map_or_else(|cancelled| format!("{status} ({cancelled})"), |_| status.to_string()))
     })
 }
 
@@ -84,12 +84,15 @@ fn pass_on(number: usize, pipe: PipeReader) {
     });
 }
 
-/// Asks a process and its children, which are its process group, to end, and kills those that do
-/// not.
-fn end(child: &mut Child) -> io::Result<String> {
-    let _ = child.signal_group(15); // SIGTERM
-    let leader = Select::new().on(child.ended(), |ended| ended).on(GRACE, |()| Ok(())).wait()?;
+/// Kills what is left of a process and its children, which are its process group. If the process
+/// still runs, asks the group to end, and waits for that, before.
+fn end(child: &mut Child, runs: bool) -> io::Result<ExitStatus> {
+    let mut leader = Ok(());
+    if runs {
+        let _ = child.signal_group(15); // SIGTERM
+        leader = Select::new().on(child.ended(), |ended| ended).on(GRACE, |()| Ok(())).wait()?;
+    }
     let _ = child.signal_group(9); // SIGKILL, also to its children, which hold the pipes
     leader?;
-    child.wait().map(|status| format!("{status}"))
+    child.wait()
 }

@@ -1,6 +1,6 @@
 //! `#[ums::main]` and `#[ums::test]`.
 
-use std::process::{Command, Output};
+use std::process::{Command, ExitCode, Output};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 mod common;
@@ -55,6 +55,11 @@ fn returns_nothing() {
     assert_eq!(SEEN.load(SeqCst), 1);
 }
 
+#[ums::main(schedulers = 1)]
+fn leaves_a_task() {
+    drop(ums::spawn(|| ums::sleep(std::time::Duration::from_secs(2))));
+}
+
 fn failing_test(errand: &str) -> Output {
     let mut command: Command = common::child("what_a_main_function_returns_is_reported", errand);
     command.env("RUST_BACKTRACE", "0").output().unwrap()
@@ -65,16 +70,20 @@ fn what_a_main_function_returns_is_reported() {
     let run = match child_errand().as_deref() {
         Some("fails") => fails(),
         Some("cannot be built") => cannot_be_built(),
+        Some("leaves a task") => return assert_eq!(leaves_a_task(), ExitCode::SUCCESS),
         _ => {
-            assert_eq!(returns_nothing(), std::process::ExitCode::SUCCESS);
+            assert_eq!(returns_nothing(), ExitCode::SUCCESS);
             let said = |errand| String::from_utf8(failing_test(errand).stderr).unwrap();
             assert!(said("fails").contains("Error: \"on purpose\""), "{}", said("fails"));
             let refused = said("cannot be built");
             let sentence =
                 "ums: the node of #[ums::main] cannot be built: 0 schedulers: there must be";
             assert!(refused.contains(sentence), "{refused}");
+            let left = said("leaves a task");
+            let sentence = "ums: `main` has returned, and a task still runs (waits for SLEEP).";
+            assert!(left.contains(sentence), "{left}");
             return;
         }
     };
-    assert_eq!(run, std::process::ExitCode::FAILURE);
+    assert_eq!(run, ExitCode::FAILURE);
 }

@@ -102,6 +102,15 @@ fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
             let _ = status(&mut Command::new("true"));
             !exists(child)
         });
+        let left = on(node, n - 1, || {
+            let mut script = shell("sleep 600 & echo up; wait");
+            let mut child = Child::spawn(script.process_group(0).stdout(Stdio::piped())).unwrap();
+            let mut output = BufReader::new(child.stdout.take().unwrap());
+            output.read_line(&mut String::new()).unwrap();
+            drop(child.kill_on_drop());
+            output.read_to_end(&mut Vec::new())
+        });
+        assert_eq!(left.unwrap(), 0, "its process group has ended, too");
     });
 }
 

@@ -58,6 +58,16 @@ fn the_children_of_a_process_end_with_it() {
     assert!(supervisor.child.wait().unwrap().success());
 }
 
+/// The shell ends by itself, and leaves a process behind that holds its pipes.
+#[test]
+fn a_process_is_started_again_although_its_children_have_not_ended() {
+    let mut supervisor = Supervisor::start(&["sleep 1000 & echo up"]);
+    supervisor.wait_for("1: up", 3);
+    supervisor.child.signal(15).unwrap();
+    supervisor.wait_for("ended", 1);
+    assert!(supervisor.child.wait().unwrap().success());
+}
+
 #[test]
 fn without_commands_it_says_how_it_is_used() {
     let exe = std::env::current_exe().unwrap();

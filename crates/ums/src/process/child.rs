@@ -127,8 +127,9 @@ impl Child {
         }
     }
 
-    /// Makes the end of this value kill the process: for a child that must not outlive a request
-    /// that is cancelled.
+    /// Makes the end of this value kill the process, with its process group if it leads one
+    /// (`CommandExt::process_group(0)`): for a child that must not outlive a request that is
+    /// cancelled.
     #[must_use]
     pub fn kill_on_drop(mut self) -> Child {
         self.kill_on_drop = true;
@@ -250,7 +251,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.kill_on_drop {
-            let _ = self.kill();
+            let _ = self.signal_group(9).or_else(|_| self.kill());
         }
         abandon(self.inner.take());
     }
@@ -293,7 +294,7 @@ fn read_both(one: &PipeReader, two: &PipeReader) -> io::Result<(Vec<u8>, Vec<u8>
 
 /// Runs a process to its end, and returns all that it writes. Its input is empty. For another input
 /// use [`Child::spawn`] and [`Child::wait_with_output`]. If the caller is cancelled, the process is
-/// killed.
+/// killed, with its process group if it leads one (`CommandExt::process_group(0)`).
 ///
 /// # Errors
 /// As for [`Child::spawn`] and [`Child::wait`].
@@ -302,7 +303,8 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
     Child::spawn(command)?.kill_on_drop().wait_with_output()
 }
 
-/// Runs a process to its end. If the caller is cancelled, the process is killed.
+/// Runs a process to its end. If the caller is cancelled, the process is killed, with its process
+/// group if it leads one (`CommandExt::process_group(0)`).
 ///
 /// # Errors
 /// As for [`Child::spawn`] and [`Child::wait`].

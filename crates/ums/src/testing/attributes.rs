@@ -1,6 +1,7 @@
 //! What `#[ums::main]` and `#[ums::test]` expand to calls of. Not for programs to call.
 
 use std::process::{ExitCode, Termination};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use crate::node::{Builder, Node, ShutdownReport};
@@ -8,18 +9,57 @@ use crate::record::report;
 
 /// How long tasks may run on after the function has returned.
 const GRACE: Duration = Duration::from_secs(10);
+/// After how much of that `main` says that they do.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs `body` on a worker of a new node, which shuts down afterwards.
 ///
 /// The result is reported on the worker, because many errors cannot be sent to another thread.
 pub fn run_main<R: Termination>(builder: Builder, body: fn() -> R) -> ExitCode {
     match builder.build() {
-        Ok(node) => node.run(|| body().report()),
+        Ok(node) => {
+            let code = node.run(|| body().report());
+            end(node);
+            code
+        }
         Err(error) => {
             report::say(format_args!("the node of #[ums::main] cannot be built: {error}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ends the node of `main`. If that takes long, another thread says why.
+fn end(node: Node) {
+    let (ended, wait) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let watched = node.clone();
+        let watch = move || {
+            if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                say_what_runs(&watched);
+            }
+        };
+        let name = "ums-main-ends".to_owned();
+        let _ = std::thread::Builder::new().name(name).spawn_scoped(scope, watch);
+        node.shutdown(GRACE);
+        drop(ended);
+    });
+}
+
+#[cold]
+fn say_what_runs(node: &Node) {
+    let workers = node.snapshot().workers;
+    let busy = || workers.iter().filter(|worker| worker.request != 0);
+    let Some(first) = busy().next() else { return };
+    let runs = match busy().count() {
+        1 => "a task still runs".to_owned(),
+        n => format!("{n} tasks still run"),
+    };
+    let does = first.reason.map_or("it computes".to_owned(), |why| format!("waits for {why:?}"));
+    report::say(format_args!(
+        "`main` has returned, and {runs} ({does}). After 10 seconds in all it is cancelled. Join a \
+         task, or cancel one that never ends by itself: `JoinHandle::cancel`"
+    ));
 }
 
 /// Runs `body` on a worker of a new node, which must have nothing to do afterwards.
