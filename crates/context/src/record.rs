@@ -56,6 +56,13 @@ impl Context {
         from_ref(&self.sp).expose_provenance()
     }
 
+    /// Returns its stack pointer while it is saved, otherwise 0. The answer may be stale, as that
+    /// of [`is_saved`](Context::is_saved).
+    #[inline]
+    pub fn stack_pointer(&self) -> usize {
+        self.sp.load(Ordering::Relaxed)
+    }
+
     /// Returns whether it is saved. The answer may be stale, unless only the caller may resume the
     /// context (*One Place*).
     pub fn is_saved(&self) -> bool {

@@ -49,7 +49,7 @@ pub(crate) fn start(
             Err(error) => return tell.keep(Err(error)),
         };
         scheduler.pin_and_set_nice();
-        entry::enter_by(Some(&scheduler.standby.record.entry));
+        entry::enter_by(Some(&scheduler.standby.record.become_thread().entry));
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
         let tell = Cell::new(Some(tell));
         let begun = || tell.take().into_iter().for_each(|tell| tell.keep(Ok(scheduler.clone())));
@@ -177,7 +177,7 @@ impl Scheduler {
     pub(super) fn arrive(&self, waiter: &'static Waiter) {
         self.pin_and_set_nice();
         waiter.record.view.thread.store(os::thread_number(), Ordering::Relaxed);
-        entry::enter_by(Some(&waiter.record.entry));
+        entry::enter_by(Some(&waiter.record.become_thread().entry));
         super::WORKER.set(Some(waiter));
         let stack = fiber::StackRange::of_this_thread();
         stack.into_iter().for_each(|stack| waiter.record.view.stack_is(stack));

@@ -9,6 +9,7 @@ use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::counted::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::entry::Entry;
+use crate::os::pool::{Member, Pool, Pooled};
 use crate::record::spans::WorkerSpans;
 use crate::record::wait_stats::RequestWaits;
 use crate::watch::Watched;
@@ -25,31 +26,55 @@ pub(crate) struct WorkerRecord {
     pub(crate) io: IoWait,
     /// What the worker has in addition if it is a thread; none if it is a fiber.
     thread: AtomicRef<ThreadRecord>,
-    /// Whether the worker's thread is inside the library.
-    pub(crate) entry: Entry,
     /// What a collector of `tracing` spans gets of the worker.
     pub(crate) spans: WorkerSpans,
 }
 
-/// What only workers have that are threads, or were: the record stays with its waiter.
+/// What only workers have that are threads, or were: the record stays with its waiter. In the order
+/// of the fields: a switch between own contexts touches the first two, which are in one cache line.
+#[repr(C, align(64))]
 pub(crate) struct ThreadRecord {
     /// If the worker has its own context (it is a thread that is switched to in user mode), that
     /// context.
     pub(crate) context: context::Context,
-    /// Whether the worker may run without the baton while it waits to be chosen.
-    pub(crate) lending: Lending,
+    /// Whether the worker's thread is inside the library.
+    pub(crate) entry: Entry,
     /// The record by which the worker's thread is watched for undeclared blocks; null if it is not
     /// watched.
     watched: AtomicRef<Watched>,
+    /// Whether the worker may run without the baton while it waits to be chosen.
+    pub(crate) lending: Lending,
+    member: Member<ThreadRecord>,
+}
+
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(std::mem::offset_of!(ThreadRecord, lending) <= 64);
+
+/// All of them. They lie side by side: each thread's allocator has its own memory, whose records
+/// would be at the same few places of a cache.
+static THREAD_RECORDS: Pool<ThreadRecord> = Pool::new();
+
+impl Pooled for ThreadRecord {
+    fn member(&self) -> &Member<ThreadRecord> {
+        &self.member
+    }
 }
 
 impl ThreadRecord {
-    fn new() -> ThreadRecord {
+    fn new(member: Member<ThreadRecord>) -> ThreadRecord {
         ThreadRecord {
             context: context::Context::new(),
-            lending: Lending::new(),
+            entry: Entry::new(),
             watched: AtomicRef::new(),
+            lending: Lending::new(),
+            member,
         }
+    }
+
+    /// Prepares the record for a thread that does not exist yet. A worker is outside the library
+    /// only in a request's own code.
+    fn begin_inside(&self) {
+        self.entry.begin_inside();
     }
 }
 
@@ -59,7 +84,6 @@ impl WorkerRecord {
             view: WorkerStatus::new(),
             io: IoWait(atomic::AtomicU64::new(0)),
             thread: AtomicRef::new(),
-            entry: Entry::new(),
             spans: WorkerSpans::new(),
         }
     }
@@ -67,8 +91,7 @@ impl WorkerRecord {
     /// Prepares the record for the next worker that uses it.
     pub(super) fn reset(&self) {
         self.view.reset();
-        // A worker is outside the library only in a request's own code.
-        self.entry.begin_inside();
+        self.thread().into_iter().for_each(ThreadRecord::begin_inside);
     }
 
     /// Returns what the worker has in addition if it is a thread. For views and monitors, which
@@ -88,10 +111,16 @@ impl WorkerRecord {
     /// has left one.
     pub(crate) fn become_thread(&self) -> &'static ThreadRecord {
         self.thread.load().unwrap_or_else(|| {
-            let record: &ThreadRecord = Box::leak(Box::new(ThreadRecord::new()));
+            let record = THREAD_RECORDS.take(ThreadRecord::new, ThreadRecord::begin_inside);
             self.thread.store(Some(record));
             record
         })
+    }
+
+    /// Returns whether the worker's thread is outside the library. False for a fiber.
+    #[inline]
+    pub(crate) fn is_outside(&self) -> bool {
+        self.thread().is_some_and(|thread| thread.entry.is_outside())
     }
 
     /// Returns whether the worker runs without the baton.

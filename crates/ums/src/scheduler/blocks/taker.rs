@@ -131,7 +131,8 @@ impl Subject for Taker {
                 && scheduler.progress() == progress
                 && state::look_at(thread(waiter)).map(number_of) == Some(suspect)
         };
-        let taken = waiter.record.entry.take(barrier::on_all_threads, still);
+        let thread = waiter.record.thread();
+        let taken = thread.is_some_and(|own| own.entry.take(barrier::on_all_threads, still));
         if taken {
             self.suspect.store(0, Ordering::Relaxed);
             scheduler.pass_to_standby(waits.call.is_some());
@@ -155,7 +156,7 @@ fn rejoin() {
         set_here(None);
         AWAY.set(Some(waiter));
         if let Some(scheduler) = scheduler
-            && waiter.record.entry.was_taken()
+            && waiter.record.own().entry.was_taken()
         {
             waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
             waiter.record.spans.pause();

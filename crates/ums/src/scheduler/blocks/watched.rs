@@ -102,7 +102,7 @@ impl Scheduler {
 
     /// Returns whether the current worker is in user code. It is blocked, or it is the caller.
     pub(in crate::scheduler) fn is_in_user_code(&self, waiter: &Waiter) -> bool {
-        waiter.record.entry.is_outside() && self.is_calm(waiter)
+        waiter.record.is_outside() && self.is_calm(waiter)
     }
 
     /// Returns whether the states of waiter and scheduler are those of user code. Does not look

@@ -241,7 +241,9 @@ impl Own {
     /// Lets the processor get the memory that a switch to this worker needs. No effect otherwise.
     #[inline(always)]
     pub(in crate::scheduler) fn prefetch(&self) {
-        prefetch(self.context.as_ptr());
+        // SAFETY: Held: a living worker's context.
+        let saved = unsafe { self.context.as_ref() }.stack_pointer();
+        prefetch(std::ptr::without_provenance::<u8>(saved));
     }
 
     /// Lets a retired worker end on its own kernel thread. Returns the thread, to be joined.
