@@ -127,7 +127,7 @@ struct Outside {
 impl Outside {
     /// Changes the caller's bounds to what `inside` makes of them.
     fn leave(inside: impl FnOnce(Bounds) -> Bounds) -> Outside {
-        let waiter = current::waiter();
+        let waiter = current::waiter_with_bounds();
         let bounds = waiter.bounds();
         waiter.set_bounds(inside(bounds));
         Outside { waiter, bounds }

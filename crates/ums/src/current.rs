@@ -239,6 +239,15 @@ pub(crate) fn waiter_of_request() -> &'static Waiter {
     }
 }
 
+/// Returns the waiter whose bounds the caller's code has: that of the next wait of this code. A
+/// completion routine has none, and the worker in whose turn it runs may be waiting.
+pub(crate) fn waiter_with_bounds() -> &'static Waiter {
+    match here() {
+        Some(scheduler) if !scheduler.is_in_routine() => scheduler.current_waiter(),
+        _ => thread_waiter(),
+    }
+}
+
 /// Gives the other workers of this scheduler a turn. Returns when the scheduler chooses the caller
 /// again. If no other worker can run, it returns immediately and without a system call.
 ///
@@ -332,7 +341,8 @@ fn still_wanted_on(here: Option<Here>) -> Result<(), WaitError> {
 /// caller is preemptive. Returns false on a plain thread, and inside [`shield`](crate::shield).
 pub fn is_cancelled() -> bool {
     match here() {
-        Some(scheduler) => scheduler.current_waiter().is_cancelled(),
+        // A completion routine belongs to no request.
+        Some(scheduler) => !scheduler.is_in_routine() && scheduler.current_waiter().is_cancelled(),
         // A preemptive worker waits as its thread, so its shield is that of the thread.
         None => away().is_some_and(|w| w.is_cancelled() && !thread_waiter().is_shielded()),
     }

@@ -9,13 +9,15 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::{both_kinds, eventually, ms, on, spin, start};
+use ums::io::Request;
 use ums::stats::WorkerState;
 use ums::sync::channel::{RecvError, SendError, TryRecvError, TrySendError};
 use ums::sync::channel::{bounded, oneshot, rendezvous, unbounded};
 use ums::sync::{Barrier, Condvar, Event, Latch, Mutex, OnceCell, RwLock, Select, Semaphore};
-use ums::task::JoinError;
+use ums::task::{JoinError, JoinHandle};
 use ums::user::UserLock;
 use ums::{Node, WaitError, WaitReason};
 
@@ -50,6 +52,34 @@ fn fails<R: Send + Sync + 'static>(
     let resource = resource.clone();
     let both = cancelled(node, reason, move || [wait(&resource), wait(&resource)]);
     assert_eq!(both, [Err(CANCELLED); 2], "it lasts until the request ends");
+}
+
+#[test]
+fn a_shield_in_a_completion_routine_is_not_that_of_the_worker_in_whose_turn_it_runs() {
+    both_kinds(|node, _, _| {
+        let (give, given) = std::sync::mpsc::channel::<JoinHandle<Result<bool, WaitError>>>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let ready = Arc::new(AtomicBool::new(false));
+        let begins = ready.clone();
+        let task = start(node, 0, move || {
+            while !begins.load(Ordering::SeqCst) {
+                ums::yield_now();
+            }
+            let routine = move |_| {
+                let task = given.try_recv().expect("it was given");
+                ums::shield(|| task.cancel());
+                tell.send((task, ums::is_cancelled())).unwrap();
+            };
+            Request::sync(tempfile::tempfile().unwrap(), false, routine).submit();
+            Event::manual(false).wait().map(|()| true)
+        });
+        give.send(task).unwrap();
+        ready.store(true, Ordering::SeqCst);
+        let (mut task, seen) = told.recv().unwrap();
+        assert!(!seen, "the routine belongs to no request");
+        let ended = task.join_for(Duration::from_secs(20));
+        assert_eq!(ended.expect("the cancellation was not lost"), Err(CANCELLED));
+    });
 }
 
 #[test]
