@@ -80,7 +80,7 @@ fn what_a_main_function_returns_is_reported() {
                 "ums: the node of #[ums::main] cannot be built: 0 schedulers: there must be";
             assert!(refused.contains(sentence), "{refused}");
             let left = said("leaves a task");
-            let sentence = "ums: `main` has returned, and a task still runs (waits for SLEEP).";
+            let sentence = "ums: `main` has returned, and a task still runs (it waits for SLEEP).";
             assert!(left.contains(sentence), "{left}");
             return;
         }

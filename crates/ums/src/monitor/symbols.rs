@@ -270,6 +270,8 @@ mod tests {
         std::fs::copy("/bin/sh", folder.path().join("apart.debug")).unwrap();
         assert_eq!(found("linked"), []);
         assert_eq!(found("none"), []);
+        assert!(loaded::contents(Path::new("Cargo.toml")).is_none(), "as the vDSO's name");
+        assert!(loaded::contents(Path::new("./Cargo.toml")).is_some());
     }
 
     #[test]

@@ -51,13 +51,13 @@ fn say_what_runs(node: &Node) {
     let workers = node.snapshot().workers;
     let busy = || workers.iter().filter(|worker| worker.request != 0);
     let Some(first) = busy().next() else { return };
+    let does = first.reason.map_or("computes".to_owned(), |why| format!("waits for {why:?}"));
     let runs = match busy().count() {
-        1 => "a task still runs".to_owned(),
-        n => format!("{n} tasks still run"),
+        1 => format!("a task still runs (it {does})"),
+        n => format!("{n} tasks still run (one {does})"),
     };
-    let does = first.reason.map_or("it computes".to_owned(), |why| format!("waits for {why:?}"));
     report::say(format_args!(
-        "`main` has returned, and {runs} ({does}). After 10 seconds in all it is cancelled. Join a \
+        "`main` has returned, and {runs}. After 10 seconds in all, tasks are cancelled. Join a \
          task, or cancel one that never ends by itself: `JoinHandle::cancel`"
     ));
 }

@@ -295,5 +295,14 @@ impl<'a> Waitable<'a> for Instant {
     }
 }
 
+/// A limit that the program may not have: `None` is never over.
+impl<'a> Waitable<'a> for Option<Instant> {
+    type Output = ();
+
+    fn arm(self) -> Arm<'a, ()> {
+        self.map_or(Duration::MAX.arm(), Instant::arm)
+    }
+}
+
 #[cfg(test)]
 mod tests;

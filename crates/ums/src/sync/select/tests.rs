@@ -175,6 +175,8 @@ fn times_end_a_select_in_their_order_and_before_its_own_limit() {
     };
     assert_eq!(pick().wait(), Ok("soon"));
     assert_eq!(pick().wait_for(LONG), Ok("soon"));
+    let limited = Select::new().on(None::<Instant>, |()| "never");
+    assert_eq!(limited.on(Some(Instant::now() + SHORT), |()| "soon").wait(), Ok("soon"));
     assert_eq!(pick().wait_for(Duration::ZERO), Err(WaitError::TimedOut));
     assert_eq!(Select::new().on(Duration::ZERO, |()| 1).try_now(), Some(1));
 }
