@@ -816,8 +816,8 @@ int ums_go_preemptive(const char *reason, ums_function function, void *arg, void
  * Calls a function in which no wait fails because the caller's work request was cancelled, and
  * ums_is_cancelled returns false. After it, waits fail again. It is for what must be finished once
  * it has begun. The function should not wait for long without a time limit, because
- * ums_node_shutdown and ums_node_drain wait for it. `result` may be NULL. On a plain thread, which
- * is never cancelled, the function is only called.
+ * ums_node_shutdown and ums_node_drain wait for it. `result` may be NULL. On a plain thread and in
+ * a completion routine, which are never cancelled, the function is only called.
  */
 int ums_shield(ums_function function, void *arg, void **result);
 

@@ -57,7 +57,7 @@ fn returns_nothing() {
 
 #[ums::main(schedulers = 1)]
 fn leaves_a_task() {
-    drop(ums::spawn(|| ums::sleep(std::time::Duration::from_secs(2))));
+    drop(ums::spawn(|| ums::sleep(std::time::Duration::from_secs(5))));
 }
 
 fn failing_test(errand: &str) -> Output {

@@ -93,8 +93,8 @@ pub extern "C" fn ums_go_preemptive(
 /// Calls a function in which no wait fails because the caller's work request was cancelled, and
 /// ums_is_cancelled returns false. After it, waits fail again. It is for what must be finished once
 /// it has begun. The function should not wait for long without a time limit, because
-/// ums_node_shutdown and ums_node_drain wait for it. `result` may be NULL. On a plain thread, which
-/// is never cancelled, the function is only called.
+/// ums_node_shutdown and ums_node_drain wait for it. `result` may be NULL. On a plain thread and in
+/// a completion routine, which are never cancelled, the function is only called.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_shield(
     function: ums_function,
@@ -103,8 +103,6 @@ pub extern "C" fn ums_shield(
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
-        // A completion routine runs while another waiter waits, whose shield this would be.
-        ums::worker::assert_may_wait();
         result.put(ums::shield(|| call.run()));
         Ok(0)
     })

@@ -241,7 +241,7 @@ impl Own {
     /// Lets the processor get the memory that a switch to this worker needs. No effect otherwise.
     #[inline(always)]
     pub(in crate::scheduler) fn prefetch(&self) {
-        // SAFETY: Held: a living worker's context.
+        // SAFETY: Type Stable: the record of a worker's thread, which has the context.
         let saved = unsafe { self.context.as_ref() }.stack_pointer();
         prefetch(std::ptr::without_provenance::<u8>(saved));
     }
