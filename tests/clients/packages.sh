@@ -47,6 +47,16 @@ CARGO_TARGET_DIR=$target/packed cargo build -q
 [ "$("$target/packed/debug/hello")" = "$(block text)" ] || failed "the README's program prints something else"
 passed "the README's program runs"
 
+sed -i 's/^ums = .*/ums = { version = "0.1", default-features = false }/' Cargo.toml
+CARGO_TARGET_DIR=$target/packed cargo build -q
+printed=$(UMS_MONITOR=on UMS_STATS=on UMS_TRACE=it.json "$target/packed/debug/hello" 2>"$folder/said")
+[ "$printed" = "$(block text)" ] || failed "without features, the README's program prints something else"
+for lacking in "UMS_MONITOR monitor" "UMS_STATS metrics" "UMS_TRACE traces"; do
+    sentence="ums: ${lacking% *} has no effect: the program was built without the feature \`${lacking#* }\` of ums"
+    grep -qFx "$sentence" "$folder/said" || failed "without features, ${lacking% *} is not refused: $(cat "$folder/said")"
+done
+passed "without features, it runs and says which variables have no effect"
+
 crates=$(sed -n 's/^name = "\(.*\)"/\1/p' Cargo.lock | sort)
 for unwanted in loom proptest arbitrary tokio console-subscriber; do
     ! grep -qx "$unwanted" <<<"$crates" || failed "a user's lock file has $unwanted, which only tests need"

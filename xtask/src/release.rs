@@ -1,7 +1,7 @@
 //! Checks before a release: `cargo run -p xtask -- release-check [--since REV] [CHECK..]`.
 //!
 //! ```text
-//!   features   the library compiles with each set of its features
+//!   features   the library compiles with each pair of its features
 //!   minimal    the packages compile with the oldest dependencies that they permit
 //!   advisories known weaknesses of dependencies
 //!   semver     what changed for users since a revision: the newest tag v*, or REV
@@ -41,7 +41,7 @@ const CHECKS: &[Check] = &[
         needs: &[("cargo hack --version", "cargo install cargo-hack")],
         env: &[],
         commands: &[
-            "cargo hack check --feature-powerset --no-dev-deps --lib -p ums",
+            "cargo hack check --feature-powerset --depth 2 --no-dev-deps --lib -p ums",
             "cargo hack check --feature-powerset --no-dev-deps --lib -p ums-compat -p ums-capi",
         ],
     },

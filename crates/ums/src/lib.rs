@@ -37,11 +37,29 @@
 //! assert_eq!(sum, 5050);
 //! # Ok::<(), ums::BuildError>(())
 //! ```
+//!
+//! # Features
+//!
+//! On by default: `monitor` (finds workers that do not yield, stuck schedulers and deadlocks),
+//! `metrics` (the statistics socket and the page for Prometheus), `traces` (files for trace
+//! viewers), `symbols` (names of functions in backtraces), `windows` ([`windows`]). A build without
+//! them takes less time. Off by default: `spans` (workers as `tracing` spans), `sim` (schedulers in
+//! a simulated world).
 
 // Arithmetic of times is checked; clippy.toml says what the lint leaves out.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
-// Without these, what only the unwinder and Windows' model use has no user.
-#![cfg_attr(not(all(feature = "symbols", feature = "windows")), allow(dead_code))]
+// Without these, what only the unwinder, the monitor, the statistics and Windows' model use has no
+// user.
+#![cfg_attr(
+    not(all(
+        feature = "metrics",
+        feature = "monitor",
+        feature = "symbols",
+        feature = "traces",
+        feature = "windows"
+    )),
+    allow(dead_code)
+)]
 // docs.rs, which builds with a nightly compiler, shows which feature an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Lets a debugger find the script that lists workers, in every program that links this crate.
@@ -55,7 +73,6 @@ pub mod watch;
 mod wait;
 mod scheduler;
 mod current;
-mod bounds;
 pub mod sync;
 pub mod io;
 pub mod net;
@@ -64,6 +81,8 @@ pub mod task;
 pub mod future;
 pub mod process;
 pub mod thread;
+mod backtrace;
+#[cfg(feature = "monitor")]
 pub mod monitor;
 pub mod node;
 mod observe;
@@ -72,7 +91,7 @@ pub mod windows;
 #[doc(hidden)]
 pub mod testing;
 
-pub use bounds::{shield, with_deadline, with_timeout};
+pub use current::bounds::{shield, with_deadline, with_timeout};
 pub use current::{checkpoint, go_preemptive, is_cancelled, sleep, yield_if_due, yield_now};
 pub use node::user::User;
 #[doc(inline)]
@@ -130,8 +149,10 @@ pub mod serve {
 
 /// Observing a node: snapshots, views, counters, wait statistics, traces, backtraces of workers.
 pub mod stats {
+    #[cfg(feature = "metrics")]
     pub use crate::node::stats_socket::StatsSocket;
     pub use crate::observe::crash::print_last_events_on_crash;
+    #[cfg(feature = "metrics")]
     pub use crate::observe::metrics::MetricsServer;
     pub use crate::observe::stacks::WorkerStack;
     pub use crate::observe::trace::{Trace, TraceEvent};
@@ -142,11 +163,13 @@ pub mod stats {
     pub use crate::os::short_lock::ShortLockCounts;
     pub use crate::record::counters::SchedulerCounters;
     pub use crate::record::event_ring::{RING_RECORDS, RingEvent};
+    pub use crate::record::frame::Frame;
     pub use crate::record::reason::{REASONS_MAX, WaitClass};
     #[cfg(feature = "spans")]
     pub use crate::record::spans::SpanLayer;
     pub use crate::record::wait_stats::{WAIT_BUCKETS, wait_bucket_end};
     pub use crate::scheduler::lists::worker_list::State as WorkerState;
+    pub use crate::wait::deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
 }
 
 /// What the system offers to `ums` and what `ums` uses of it, as `ums probe` prints it.

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::bounds::blocking_on;
+use crate::current::bounds::blocking_on;
 use crate::current::{self, Operation};
 use crate::os::clock::{self, NEVER};
 use crate::os::short_lock::ShortLock;

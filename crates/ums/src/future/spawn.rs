@@ -28,7 +28,7 @@ use std::time::Duration;
 use async_task::{Builder, FallibleTask, Runnable};
 
 use super::{block_on, block_on_for};
-use crate::bounds::{blocking_on, keeps_worker};
+use crate::current::bounds::{blocking_on, keeps_worker};
 use crate::os::atomic;
 use crate::os::lock::Lock;
 use crate::os::panics::contain;

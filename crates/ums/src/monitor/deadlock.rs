@@ -35,9 +35,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::looker::Looker;
+use super::Diagnosis;
 use super::report::{Condition, Report};
-use super::{Diagnosis, unwind};
+use crate::backtrace::looker::Looker;
+use crate::backtrace::unwind;
 use crate::current::ready;
 use crate::os::clock;
 use crate::record::reason::WaitReason;

@@ -52,19 +52,12 @@ mod deliver;
 mod diagnose;
 mod figures;
 mod limit;
-#[cfg(feature = "symbols")]
-mod loaded;
-pub(crate) mod looker;
 mod options;
 mod profile;
 mod report;
 mod sentence;
 mod slow;
-#[cfg(feature = "symbols")]
-mod symbols;
 mod text;
-#[cfg_attr(not(feature = "symbols"), path = "unwind_off.rs")]
-pub(crate) mod unwind;
 mod watch;
 mod writer;
 

@@ -2,19 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use super::acceptors::Acceptors;
 use super::builder::Builder;
 use super::handle::Node;
 use super::inner::{HiddenOptions, NodeInner};
 use super::room::raise_descriptors;
-use super::slow::SlowReadersOf;
 use super::started::Started;
 use crate::os::clock;
 use crate::os::limits;
 use crate::os::linux::cpus::Cpus;
-use crate::os::lock::Lock;
 use crate::record::plural::counted;
 use crate::scheduler::{self, Peers, WorkerKind, WorkerLimit};
 use crate::wait::error::BuildError;
@@ -46,22 +42,7 @@ impl Builder {
         let os = |what| move |source| BuildError::Os { what, source };
         let started = self.start_visible(count, limit, &machine);
         let (visible, threads) = started.map_err(os("starting a scheduler"))?.keep();
-        let inner = Arc::new(NodeInner {
-            number: NodeInner::next_number(),
-            builder: self,
-            visible,
-            hidden: Lock::default(),
-            threads: Lock::new(threads),
-            setting_online: Lock::default(),
-            closing: AtomicBool::new(false),
-            users: Lock::default(),
-            watching: Lock::default(),
-            stats: Lock::default(),
-            recording: Lock::default(),
-            about: Lock::default(),
-            slow: SlowReadersOf::default(),
-            acceptors: Acceptors::default(),
-        });
+        let inner = Arc::new(NodeInner::of(self, visible, threads));
         inner.register();
         for scheduler in &inner.visible {
             let _ = scheduler.node.set(inner.number);
@@ -77,6 +58,7 @@ impl Builder {
                 let _ = scheduler.outside.set(Arc::downgrade(&outside));
             }
         }
+        #[cfg(feature = "monitor")]
         inner.start_watching().map_err(os("starting the monitor"))?;
         Ok(node)
     }

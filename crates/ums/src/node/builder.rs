@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "monitor")]
 use crate::monitor;
 use crate::node::placement::Placement;
 use crate::os::limits;
@@ -37,8 +38,10 @@ pub struct Builder {
     pub(super) detect_blocking: bool,
     pub(super) take_over_blocked: bool,
     pub(super) io: Choice,
+    #[cfg(feature = "monitor")]
     pub(super) monitor: Option<monitor::Options>,
-    pub(super) watched_by_default: bool,
+    /// What the environment says of the monitor, for a program that has not chosen its options.
+    pub(super) watched_by_default: Option<bool>,
     pub(super) ring: bool,
     pub(super) warnings: bool,
 }
@@ -64,8 +67,9 @@ impl Default for Builder {
             detect_blocking: false,
             take_over_blocked: true,
             io: Choice::Auto,
+            #[cfg(feature = "monitor")]
             monitor: None,
-            watched_by_default: true,
+            watched_by_default: None,
             ring: true,
             warnings: true,
         }

@@ -66,7 +66,7 @@ impl Node {
             self.cancel_running();
             wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
         }
-        node.stop_watching();
+        node.stop_observing();
         for scheduler in &all {
             scheduler.end();
         }

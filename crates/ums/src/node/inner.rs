@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use super::acceptors::Acceptors;
 use super::builder::Builder;
 use super::kinds;
+#[cfg(feature = "monitor")]
 use crate::monitor::Watching;
 use crate::node::placement::Placement;
 use crate::node::slow::SlowReadersOf;
@@ -43,6 +44,7 @@ pub(crate) struct NodeInner {
     pub closing: AtomicBool,
     pub users: Lock<HashMap<UserId, Weak<UserState>>>,
     /// Set while the monitor watches this node.
+    #[cfg(feature = "monitor")]
     pub(super) watching: Lock<Option<Watching>>,
     /// Set while the statistics socket is served.
     pub stats: Lock<Option<Serving>>,
@@ -62,10 +64,30 @@ pub(crate) struct NodeInner {
 static NODES: Lock<BTreeMap<u64, Weak<NodeInner>>> = Lock::new(BTreeMap::new());
 
 impl NodeInner {
-    /// Returns a number that no node has had.
-    pub(super) fn next_number() -> u64 {
+    /// Returns the state of a new node, with a number that no other node has had.
+    pub(super) fn of(
+        builder: Builder,
+        visible: Vec<Arc<Scheduler>>,
+        threads: Vec<ThreadHandle>,
+    ) -> NodeInner {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
+        NodeInner {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            builder,
+            visible,
+            hidden: Lock::default(),
+            threads: Lock::new(threads),
+            setting_online: Lock::default(),
+            closing: AtomicBool::new(false),
+            users: Lock::default(),
+            #[cfg(feature = "monitor")]
+            watching: Lock::default(),
+            stats: Lock::default(),
+            recording: Lock::default(),
+            about: Lock::default(),
+            slow: SlowReadersOf::default(),
+            acceptors: Acceptors::default(),
+        }
     }
 
     /// Makes it possible to find the node by its number, until the node is dropped.

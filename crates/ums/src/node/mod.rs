@@ -22,6 +22,8 @@ mod handle;
 mod build;
 mod ending;
 mod seen;
+#[cfg(feature = "monitor")]
+mod watched;
 pub(crate) mod user;
 pub(crate) mod serve;
 

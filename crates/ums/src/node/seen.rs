@@ -1,41 +1,13 @@
-//! The options and methods for observing a node: its monitor, and the event rings of its
-//! schedulers.
-
-use std::sync::Arc;
+//! The options for observing a node, and the end of that. `watched.rs` has those of the monitor.
 
 use super::builder::Builder;
 use super::handle::Node;
 use super::inner::NodeInner;
-use crate::monitor::{self, ConditionCount, PastReport, ReportCounts, StallStack};
-use crate::record::report::{self, WarningKind};
 
 impl Builder {
-    /// Makes the process's monitor watch this node with these options.
-    ///
-    /// By default, if [`warnings`](Builder::warnings) are on, the monitor makes fewer checks and
-    /// reports each finding in one line. It reports a worker that has kept its scheduler for a
-    /// second while other work there waits, and requests for which no worker becomes free. It does
-    /// not report slow I/O, and does not look for deadlocks. With these options it reports in
-    /// several lines, calls callbacks, and finds and breaks deadlocks. If there are neither options
-    /// nor warnings, no monitor watches the node.
-    ///
-    /// The monitor costs one thread for the process, which checks four times a second while a
-    /// scheduler is awake, and sleeps otherwise. With options, a worker that is reported is
-    /// interrupted by a signal (SIGURG), so a system call that is not restarted may fail with
-    /// `EINTR`. By default only a worker whose call is restarted is interrupted; a report about any
-    /// other worker may lack the function's name.
-    pub fn monitor(mut self, options: monitor::Options) -> Builder {
-        self.monitor = Some(options);
-        self
-    }
-
-    /// Sets whether the monitor watches a node whose program has not chosen its options: with all
-    /// checks, or not at all.
+    /// Sets what the environment says of the monitor: all checks, or none.
     pub(crate) fn watch_by_default(&mut self, yes: bool) {
-        self.watched_by_default = yes;
-        if yes {
-            self.monitor.get_or_insert_default();
-        }
+        self.watched_by_default = Some(yes);
     }
 
     /// Sets whether problems are reported on stderr, in one line each. Reported are problems
@@ -47,7 +19,6 @@ impl Builder {
     /// ```
     /// // Nothing is written, and no thread checks for workers that do not yield.
     /// let node = ums::Node::builder().warnings(false).build()?;
-    /// assert!(node.monitor_counts().is_empty());
     /// # Ok::<(), ums::BuildError>(())
     /// ```
     pub fn warnings(mut self, yes: bool) -> Builder {
@@ -66,75 +37,27 @@ impl Builder {
 }
 
 impl Node {
-    /// Returns how often the monitor has found each condition, or an empty list if the monitor does
-    /// not watch this node.
-    pub fn monitor_counts(&self) -> Vec<ConditionCount> {
-        self.inner.found(ReportCounts::read)
-    }
-
-    /// Returns the backtraces of workers that kept their scheduler too long, with their times, the
-    /// longest first. If `stack` and its time are printed on one line each, the lines are the input
-    /// of programs that draw flame graphs.
-    pub fn stalls(&self) -> Vec<StallStack> {
-        self.inner.found(ReportCounts::stalls)
-    }
-
-    /// Returns the last 64 reports of the monitor about this node, the oldest first.
-    pub fn last_reports(&self) -> Vec<PastReport> {
-        self.inner.found(ReportCounts::recent)
+    /// Sets what `ums stats` shows beside the program's name and number, where a user must choose
+    /// among several processes: which address it serves, for example. At first it is empty.
+    ///
+    /// ```
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// node.describe("port 127.0.0.1:7777, cache /var/cache/my-proxy");
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
+    pub fn describe(&self, text: impl Into<String>) {
+        *self.inner.about.lock() = text.into();
     }
 }
 
 impl NodeInner {
-    /// Makes the monitor watch the node, if the options ask for it.
-    pub(super) fn start_watching(self: &Arc<Self>) -> std::io::Result<()> {
-        let asked_for = self.builder.monitor.clone();
-        let by_default = asked_for.is_none();
-        let otherwise = || self.reports_in_sentences().then(monitor::Options::of_the_default);
-        let Some(options) = asked_for.or_else(otherwise) else { return Ok(()) };
-        crate::current::show_waits_for_short_locks();
-        let weak = Arc::downgrade(self);
-        let all = move || weak.upgrade().map_or_else(Vec::new, |node| node.all());
-        let weak = Arc::downgrade(self);
-        let last = move |user| weak.upgrade()?.user(user)?.last_request();
-        match monitor::watch(options, all, last) {
-            Ok(watching) => {
-                *self.watching.lock() = Some(watching);
-                Ok(())
-            }
-            Err(error) if by_default => {
-                let text = format_args!(
-                    "the monitor has no thread, so a worker that does not yield is not reported: \
-                     {error}"
-                );
-                report::warn(WarningKind::Setup, text);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Returns whether the monitor's findings are reported in one line each. Applies only if no
-    /// monitor options are set.
-    fn reports_in_sentences(&self) -> bool {
-        if crate::os::sim::is_here() {
-            return false;
-        }
-        self.builder.warnings && self.builder.watched_by_default
-    }
-
-    /// Makes the monitor stop watching the node. Otherwise the end of a node could be reported as a
-    /// problem.
-    pub(super) fn stop_watching(&self) {
+    /// Ends what other threads do for the node while it runs: the statistics socket, a trace, and
+    /// the monitor's watch. Otherwise the end of a node could be reported as a problem.
+    pub(super) fn stop_observing(&self) {
         drop(self.stats.lock().take());
         let recording = self.recording.lock().take();
         recording.into_iter().for_each(|end| end());
+        #[cfg(feature = "monitor")]
         drop(self.watching.lock().take());
-    }
-
-    /// Reads the monitor's findings; returns an empty list if it does not watch this node.
-    pub(crate) fn found<T>(&self, read: fn(&ReportCounts) -> Vec<T>) -> Vec<T> {
-        let watching = self.watching.lock();
-        watching.as_ref().map_or_else(Vec::new, |watching| read(&watching.counts))
     }
 }

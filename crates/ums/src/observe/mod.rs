@@ -5,8 +5,10 @@
 
 pub(crate) mod crash;
 mod environment;
+#[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod stacks;
+#[cfg(feature = "metrics")]
 pub(crate) mod stats;
 pub(crate) mod trace;
 pub(crate) mod umsstats;

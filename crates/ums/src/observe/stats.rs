@@ -21,10 +21,13 @@ use std::time::Duration;
 
 use crate::node::Node;
 use crate::node::stats_socket::{self, Answer, StatsSocket};
-use crate::observe::stacks::WorkerStack;
+use crate::observe::stacks::{WorkerStack, state};
 use crate::observe::trace::{TraceFormat, TraceOrder};
 use crate::observe::views::{Cell, Table, View};
 use crate::os::clock;
+use crate::record::frame::Frame;
+use crate::record::reason::WaitReason;
+use crate::scheduler::WorkerKind;
 
 impl Node {
     /// Serves the views to other processes of the same operating-system user over a Unix-domain
@@ -63,18 +66,6 @@ impl Node {
         let path = serving.path().to_owned();
         *place = Some(serving);
         Ok(path)
-    }
-
-    /// Sets what `ums stats` shows beside the program's name and number, where a user must choose
-    /// among several processes: which address it serves, for example. At first it is empty.
-    ///
-    /// ```
-    /// let node = ums::Node::builder().schedulers(1).build()?;
-    /// node.describe("port 127.0.0.1:7777, cache /var/cache/my-proxy");
-    /// # Ok::<(), ums::BuildError>(())
-    /// ```
-    pub fn describe(&self, text: impl Into<String>) {
-        *self.inner.about.lock() = text.into();
     }
 
     /// Returns the answer to one line.
@@ -137,8 +128,35 @@ impl Node {
 }
 
 fn stacks(stacks: &[WorkerStack]) -> String {
-    let all: Vec<_> = stacks.iter().map(WorkerStack::to_json).collect();
+    let all: Vec<_> = stacks.iter().map(stack).collect();
     format!("\"stacks\":[{}]", all.join(","))
+}
+
+/// Returns a worker with all its frames as a JSON object.
+fn stack(stack: &WorkerStack) -> String {
+    let w = &stack.worker;
+    let cells: [(&str, Cell); 13] = [
+        ("scheduler_id", w.scheduler.into()),
+        ("scheduler_name", stack.scheduler_name.as_str().into()),
+        ("worker_id", w.id.into()),
+        ("is_fiber", (w.kind == WorkerKind::Fiber).into()),
+        ("state", state(w).into()),
+        ("os_thread_id", w.thread.into()),
+        ("wait_type", w.reason.map(WaitReason::name).into()),
+        ("wait_duration_us", (w.waited_ns / 1000).into()),
+        ("user_id", w.user.into()),
+        ("request_id", w.request.into()),
+        ("elapsed_us", (w.of_request.elapsed_ns / 1000).into()),
+        ("text", stack.to_string().into()),
+        ("frames_count", stack.frames.len().into()),
+    ];
+    let cells = cells.map(|(name, cell)| format!("\"{name}\":{}", cell.to_json()));
+    let frame = |frame: &Frame| {
+        let place = Cell::from(frame.place.as_deref()).to_json();
+        format!("{{\"name\":{},\"place\":{place}}}", Cell::from(frame.name.as_str()).to_json())
+    };
+    let frames: Vec<_> = stack.frames.iter().map(frame).collect();
+    format!("{{{},\"frames\":[{}]}}", cells.join(","), frames.join(","))
 }
 
 fn tables(tables: &[Table]) -> String {

@@ -1,6 +1,6 @@
 //! A frame: one function of a backtrace, as reports show it.
 //!
-//! The monitor's `unwind.rs` finds the frames of a backtrace and their names. This file has the
+//! `backtrace/unwind.rs` finds the frames of a backtrace and their names. This file has the
 //! resulting type, and decides which frames belong to the application.
 //!
 //! ```text

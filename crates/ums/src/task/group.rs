@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::cancel::CancelToken;
 use super::scope::{Scope, scope};
-use crate::bounds::{shield, without_limit};
+use crate::current::bounds::{shield, without_limit};
 use crate::current::is_cancelled;
 use crate::os::lock::Lock;
 use crate::os::panics::contain;

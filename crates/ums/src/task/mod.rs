@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::bounds::keeps_worker;
+use crate::current::bounds::keeps_worker;
 use crate::current::{self, park};
 use crate::os::atomic;
 use crate::os::clock::{self, NEVER};

@@ -18,6 +18,7 @@
 
 pub mod dice;
 pub mod seccomp;
+#[cfg(feature = "monitor")]
 pub mod watching;
 
 use std::io::Write;

@@ -1,8 +1,7 @@
 //! Stacks: the backtrace of every worker, whether or not it runs.
 //!
 //! ```text
-//!   workers that are not idle --the monitor's looker--> frames --> the application's, as text
-//!                                                                  or JSON
+//!   workers that are not idle --looker--> frames --> the application's, as text
 //! ```
 //!
 //! No scheduler is stopped. The backtrace of each worker takes milliseconds, mostly to find names.
@@ -14,15 +13,15 @@ use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::backtrace::looker::Looker;
 use crate::current::go_preemptive;
-use crate::monitor::looker::Looker;
 use crate::node::{Node, NodeInner};
-use crate::observe::views::{Cell, WorkerRow, worker_row};
+use crate::observe::views::{WorkerRow, worker_row};
 use crate::os::clock;
 use crate::record::frame::{Frame, none_of_the_application, of_the_application, shown};
 use crate::record::reason::WaitReason;
+use crate::scheduler::Scheduler;
 use crate::scheduler::lists::worker_list::State;
-use crate::scheduler::{Scheduler, WorkerKind};
 use crate::wait::Waiter;
 
 /// A worker with its backtrace. Its `Display` is a line about the worker and one for each function
@@ -110,36 +109,10 @@ impl WorkerStack {
     pub fn of_the_application(&self) -> &[Frame] {
         of_the_application(&self.frames)
     }
-
-    /// Returns a JSON object with all frames.
-    pub(crate) fn to_json(&self) -> String {
-        let w = &self.worker;
-        let cells: [(&str, Cell); 13] = [
-            ("scheduler_id", w.scheduler.into()),
-            ("scheduler_name", self.scheduler_name.as_str().into()),
-            ("worker_id", w.id.into()),
-            ("is_fiber", (w.kind == WorkerKind::Fiber).into()),
-            ("state", state(w).into()),
-            ("os_thread_id", w.thread.into()),
-            ("wait_type", w.reason.map(WaitReason::name).into()),
-            ("wait_duration_us", (w.waited_ns / 1000).into()),
-            ("user_id", w.user.into()),
-            ("request_id", w.request.into()),
-            ("elapsed_us", (w.of_request.elapsed_ns / 1000).into()),
-            ("text", self.to_string().into()),
-            ("frames_count", self.frames.len().into()),
-        ];
-        let cells = cells.map(|(name, cell)| format!("\"{name}\":{}", cell.to_json()));
-        let frame = |frame: &Frame| {
-            let place = Cell::from(frame.place.as_deref()).to_json();
-            format!("{{\"name\":{},\"place\":{place}}}", Cell::from(frame.name.as_str()).to_json())
-        };
-        let frames: Vec<_> = self.frames.iter().map(frame).collect();
-        format!("{{{},\"frames\":[{}]}}", cells.join(","), frames.join(","))
-    }
 }
 
-fn state(worker: &WorkerRow) -> String {
+/// Returns the name of the worker's state, as views show it.
+pub(crate) fn state(worker: &WorkerRow) -> String {
     format!("{:?}", worker.state).to_uppercase()
 }
 

@@ -13,19 +13,26 @@
 //! [`Trace::to_perfetto`] for ui.perfetto.dev. If events were overwritten before they were read,
 //! the trace says how many.
 
-mod chrome;
-mod perfetto;
+// A file uses only files that are declared above it.
+#[cfg(feature = "traces")]
 mod timeline;
+#[cfg(feature = "traces")]
+mod chrome;
+#[cfg(feature = "traces")]
+mod perfetto;
+#[cfg(feature = "metrics")]
+mod order;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::current::{is_worker, sleep};
 use crate::node::{Node, NodeInner};
 use crate::os::clock;
 use crate::record::event_ring::{Recorded, RingEvent};
+
+#[cfg(feature = "metrics")]
+pub(crate) use order::TraceOrder;
 
 /// The time between two reads of the rings while a trace is recorded.
 const READ_EVERY: Duration = Duration::from_millis(4);
@@ -58,69 +65,6 @@ pub(crate) enum TraceFormat {
     Perfetto,
 }
 
-/// A trace that a client has asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TraceOrder {
-    pub format: TraceFormat,
-    /// How long to record; zero means the present contents of the rings.
-    pub span: Duration,
-}
-
-/// The longest trace that is recorded for one order.
-const ORDER_MAX: Duration = Duration::from_secs(60);
-/// How many orders are carried out at the same time. The number is limited because each order keeps
-/// its events in memory.
-const ORDERS_MAX: usize = 4;
-static ORDERS: AtomicUsize = AtomicUsize::new(0);
-
-impl TraceOrder {
-    /// Records the trace and delivers the file on a new thread, because the caller has other
-    /// clients to serve. Stops early if `ending` becomes true.
-    ///
-    /// # Errors
-    /// A message that says why nothing is recorded.
-    pub(crate) fn carry_out(
-        self,
-        node: Node,
-        ending: Arc<AtomicBool>,
-        deliver: impl FnOnce(Vec<u8>) + Send + 'static,
-    ) -> Result<(), &'static str> {
-        if node.inner.all().iter().all(|s| s.ring.is_none()) {
-            return Err("nothing is recorded in this process: its event rings are off");
-        }
-        let place = Place::take().ok_or("too many traces are being recorded")?;
-        let record = move || {
-            let _place = place;
-            let span = self.span.min(ORDER_MAX);
-            let trace = match self.span.is_zero() {
-                true => node.last_events(),
-                false => node.record_trace_while(span, |_| !ending.load(Ordering::Acquire)),
-            };
-            drop(node);
-            deliver(trace.in_format(self.format));
-        };
-        let thread = std::thread::Builder::new().name("ums-trace".into()).spawn(record);
-        thread.map(drop).map_err(|_| "the system refuses a thread")
-    }
-}
-
-/// One of the [`ORDERS_MAX`] places for running orders, occupied until this is dropped.
-struct Place;
-
-impl Place {
-    fn take() -> Option<Place> {
-        let one_more = |n| (n < ORDERS_MAX).then_some(n + 1);
-        let taken = ORDERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        taken.ok().map(|_| Place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        ORDERS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// The events of a node's schedulers over some time.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -133,6 +77,7 @@ pub struct Trace {
     pub names: Vec<String>,
 }
 
+#[cfg(feature = "traces")]
 impl Trace {
     pub(crate) fn in_format(&self, format: TraceFormat) -> Vec<u8> {
         match format {

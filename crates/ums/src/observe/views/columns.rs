@@ -7,11 +7,13 @@ use super::rows::{
     WorkerRow,
 };
 use super::table::{Cell, Column, ColumnKind, Table, View};
-use crate::monitor::{ConditionCount, Frame, PastReport, StallStack};
+#[cfg(feature = "monitor")]
+use crate::monitor::{ConditionCount, PastReport, StallStack};
 use crate::observe::trace::TraceEvent;
 use crate::os::limits::QUANTUM_NS;
 use crate::os::short_lock::ShortLockCounts;
 use crate::record::event_ring::RingEvent;
+use crate::record::frame::Frame;
 use crate::record::reason::WaitReason;
 use crate::record::wait_stats::wait_bucket_end;
 use crate::scheduler::WorkerKind;
@@ -46,8 +48,11 @@ pub(super) fn table(view: View, seen: &Snapshot) -> Table {
         View::ContextSwitches => context_switches(&seen.switches),
         View::PendingIo => pending_io(&seen.pending_io),
         View::Ring => ring(&seen.ring),
+        #[cfg(feature = "monitor")]
         View::Monitor => monitor(&seen.monitor),
+        #[cfg(feature = "monitor")]
         View::Reports => reports(&seen.reports),
+        #[cfg(feature = "monitor")]
         View::Stalls => stalls(&seen.stalls),
         View::Spinlocks => spinlocks(&seen.spinlocks),
         View::Deadlocks => deadlocks(
@@ -343,6 +348,7 @@ table! {
     io_pending_us Gauge = us(p.age_ns), "How long it has been outstanding.";
 }
 
+#[cfg(feature = "monitor")]
 table! {
     fn monitor(m: &ConditionCount) -> "ums_monitor", keys 1, "What the monitor has found.";
     condition Text = m.condition.name(), "What was wrong.";
@@ -352,6 +358,7 @@ table! {
     unwritten_count Counter = m.unwritten, "Reports that could not be written to stderr.";
 }
 
+#[cfg(feature = "monitor")]
 table! {
     fn reports(r: &PastReport) -> "ums_reports", keys 0, "The last reports of the monitor.";
     report_id Id = r.number, "Its number, from 0.";
@@ -370,6 +377,7 @@ table! {
     text Text = r.report.to_string(), "The report as written to stderr.";
 }
 
+#[cfg(feature = "monitor")]
 table! {
     fn stalls(s: &StallStack) -> "ums_stalls", keys 0,
         "Where workers kept their scheduler too long, by backtrace, the longest first.";

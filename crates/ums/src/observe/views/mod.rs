@@ -23,6 +23,7 @@ mod rows;
 mod columns;
 mod snapshot;
 mod read;
+#[cfg(feature = "metrics")]
 mod text;
 
 pub use rows::{

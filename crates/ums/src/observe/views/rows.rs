@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "monitor")]
 use crate::monitor::{ConditionCount, PastReport, StallStack};
 use crate::observe::trace::TraceEvent;
 use crate::os::short_lock::ShortLockCounts;
@@ -293,10 +294,13 @@ pub struct Snapshot {
     /// [`Node::last_events`](crate::Node::last_events).
     pub ring: Vec<TraceEvent>,
     /// What the monitor has found; empty if it does not watch.
+    #[cfg(feature = "monitor")]
     pub monitor: Vec<ConditionCount>,
     /// The monitor's last reports, the oldest first.
+    #[cfg(feature = "monitor")]
     pub reports: Vec<PastReport>,
     /// Where workers kept their scheduler too long, the longest first.
+    #[cfg(feature = "monitor")]
     pub stalls: Vec<StallStack>,
     /// The contention of the process's short locks; empty only in an empty snapshot.
     pub spinlocks: Vec<ShortLockCounts>,

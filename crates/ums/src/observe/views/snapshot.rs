@@ -9,6 +9,7 @@ use super::rows::{
     WaitsOf, WorkerRow,
 };
 use super::table::View;
+#[cfg(feature = "monitor")]
 use crate::monitor::ReportCounts;
 use crate::node::{Node, NodeInner};
 use crate::observe::trace::last_events;
@@ -46,8 +47,11 @@ impl Node {
             switches: all.iter().flat_map(|s| switches(s)).collect(),
             pending_io: all.iter().flat_map(|s| pending_io(s)).collect(),
             ring: Vec::new(),
+            #[cfg(feature = "monitor")]
             monitor: self.inner.found(ReportCounts::read),
+            #[cfg(feature = "monitor")]
             reports: self.inner.found(ReportCounts::recent),
+            #[cfg(feature = "monitor")]
             stalls: self.inner.found(ReportCounts::stalls),
             spinlocks: vec![short_lock::counts()],
             deadlocks: deadlock::all_kept(),
@@ -77,8 +81,11 @@ pub(super) fn for_view(node: &NodeInner, view: View) -> Snapshot {
         View::Users | View::UserWaits => seen.users = users(node),
         View::ContextSwitches => seen.switches = all.iter().flat_map(|s| switches(s)).collect(),
         View::Ring => seen.ring = last_events(node).events,
+        #[cfg(feature = "monitor")]
         View::Monitor => seen.monitor = node.found(ReportCounts::read),
+        #[cfg(feature = "monitor")]
         View::Reports => seen.reports = node.found(ReportCounts::recent),
+        #[cfg(feature = "monitor")]
         View::Stalls => seen.stalls = node.found(ReportCounts::stalls),
         View::Spinlocks => seen.spinlocks = vec![short_lock::counts()],
         View::Deadlocks => seen.deadlocks = deadlock::all_kept(),

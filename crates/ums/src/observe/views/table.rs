@@ -29,10 +29,13 @@ pub enum View {
     /// `ums_ring`: the last events of the schedulers, if they are recorded.
     Ring,
     /// `ums_monitor`: what the monitor has found, by condition.
+    #[cfg(feature = "monitor")]
     Monitor,
     /// `ums_reports`: the monitor's last reports.
+    #[cfg(feature = "monitor")]
     Reports,
     /// `ums_stalls`: where workers kept their scheduler too long, by backtrace.
+    #[cfg(feature = "monitor")]
     Stalls,
     /// `ums_spinlocks`: contention of the locks that are held for a few instructions, for the whole
     /// process.
@@ -41,9 +44,11 @@ pub enum View {
     Deadlocks,
 }
 
+const VIEWS: usize = if cfg!(feature = "monitor") { 17 } else { 14 };
+
 impl View {
     /// All views.
-    pub const ALL: [View; 17] = [
+    pub const ALL: [View; VIEWS] = [
         View::Schedulers,
         View::Workers,
         View::Requests,
@@ -56,8 +61,11 @@ impl View {
         View::ContextSwitches,
         View::PendingIo,
         View::Ring,
+        #[cfg(feature = "monitor")]
         View::Monitor,
+        #[cfg(feature = "monitor")]
         View::Reports,
+        #[cfg(feature = "monitor")]
         View::Stalls,
         View::Spinlocks,
         View::Deadlocks,

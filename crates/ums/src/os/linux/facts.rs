@@ -143,6 +143,9 @@ impl Facts {
         self.perf_lines(&mut lines);
         self.memory_lines(&mut lines);
         self.limit_lines(&mut lines);
+        lines.extend(BUILD.map(|(name, is_there, without)| {
+            fact(name, yes(is_there), if is_there { "" } else { without })
+        }));
         lines
     }
 
@@ -284,6 +287,24 @@ impl Facts {
         lines.push(fact("seccomp", yes(self.seccomp), ""));
     }
 }
+
+/// The features of this crate that a program can leave out, whether this program has them, and what
+/// it lacks without them.
+const BUILD: [(&str, bool, &str); 5] = [
+    (
+        "build.monitor",
+        cfg!(feature = "monitor"),
+        "workers that do not yield, stuck schedulers and deadlocks are not noticed",
+    ),
+    (
+        "build.metrics",
+        cfg!(feature = "metrics"),
+        "ums top, ums stats and Prometheus cannot read this program",
+    ),
+    ("build.traces", cfg!(feature = "traces"), "traces cannot be written to files"),
+    ("build.symbols", cfg!(feature = "symbols"), "backtraces have addresses instead of names"),
+    ("build.windows", cfg!(feature = "windows"), "Windows' interface is missing"),
+];
 
 /// Returns the facts as one JSON object: each name with its value and consequence.
 pub fn to_json(lines: &[Fact]) -> String {

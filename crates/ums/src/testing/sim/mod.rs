@@ -35,7 +35,7 @@ pub mod sync;
 
 use std::time::Duration;
 
-use crate::monitor::unwind;
+use crate::backtrace::unwind;
 use crate::os::linux::sample;
 use crate::os::sim::World;
 pub use crate::os::sim::lines::LineCounts;

@@ -10,14 +10,15 @@
 //! A value that is none of these is refused when a node is built. If the system refuses a socket or
 //! a file, a line on stderr says so, and the program goes on: it did not ask for them.
 //!
+//! A variable for which this build has no feature has no effect, and a line on stderr says that.
+//!
 //! The second node of a process has `-2` at the end of the name of its file or socket, and so on.
 
+#[cfg(feature = "traces")]
+mod begin;
+
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use crate::node::stats_socket::StatsSocket;
 use crate::node::{Builder, Node};
@@ -25,10 +26,12 @@ use crate::observe::trace::TraceFormat;
 use crate::record::report;
 use crate::wait::error::BuildError;
 
-/// How much of a node's life is recorded.
-const RECORD_FOR: Duration = Duration::from_secs(10);
-/// How many events are recorded at most: 48 MiB of them.
-const RECORD_EVENTS: usize = 1_000_000;
+/// The variables, each with the feature that it needs, and whether this build has that.
+const VARIABLES: [(&str, &str, bool); 3] = [
+    ("UMS_MONITOR", "monitor", cfg!(feature = "monitor")),
+    ("UMS_STATS", "metrics", cfg!(feature = "metrics")),
+    ("UMS_TRACE", "traces", cfg!(feature = "traces")),
+];
 
 impl Builder {
     /// Builds the node and starts its schedulers. If stdin, stdout or stderr is closed, `/dev/null`
@@ -47,7 +50,8 @@ impl Builder {
         let environment = Environment::read(|name| std::env::var_os(name))?;
         environment.monitor.into_iter().for_each(|yes| self.watch_by_default(yes));
         let node = self.start()?;
-        environment.observe(&node);
+        #[cfg(feature = "traces")]
+        environment.begin(&node);
         Ok(node)
     }
 }
@@ -92,70 +96,14 @@ impl Environment {
             };
             read.trace = Some((value.into(), format));
         }
+        for (name, feature, is_there) in VARIABLES {
+            if !is_there && set(name).is_some() {
+                report::say(format_args!(
+                    "{name} has no effect: the program was built without the feature `{feature}` \
+                     of ums"
+                ));
+            }
+        }
         Ok(read)
     }
-
-    /// Begins to observe the node.
-    fn observe(self, node: &Node) {
-        static NODES: AtomicUsize = AtomicUsize::new(0);
-        if self.stats.is_none() && self.trace.is_none() {
-            return;
-        }
-        let number = NODES.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if let Some(at) = self.stats {
-            let at = match at {
-                StatsSocket::At(path) => StatsSocket::At(numbered(&path, number)),
-                by_pid => by_pid,
-            };
-            match node.serve_stats(at) {
-                Ok(path) => report::say(format_args!("statistics on {}", path.display())),
-                Err(error) => report::say(format_args!("UMS_STATS: no statistics: {error}")),
-            }
-        }
-        if let Some((path, format)) = self.trace {
-            let path = numbered(&path, number);
-            if let Err(error) = record(node, path, format) {
-                report::say(format_args!("UMS_TRACE: nothing is recorded: {error}"));
-            }
-        }
-    }
-}
-
-/// Returns the path for the process's node with this number, counted from 1.
-fn numbered(path: &Path, number: usize) -> PathBuf {
-    if number == 1 {
-        return path.to_owned();
-    }
-    let mut name = path.file_stem().unwrap_or_default().to_owned();
-    name.push(format!("-{number}"));
-    if let Some(end) = path.extension() {
-        name.push(".");
-        name.push(end);
-    }
-    path.with_file_name(name)
-}
-
-/// Records the node's events on a thread of its own, which writes them to the file when the time is
-/// over, when there are many of them, or when the node shuts down. The file is created at once, so
-/// that an error is known at once.
-fn record(node: &Node, path: PathBuf, format: TraceFormat) -> io::Result<()> {
-    let mut file = std::fs::File::create(&path)?;
-    let ending = Arc::new(AtomicBool::new(false));
-    let (recorded, ends) = (Node::of(node.inner.clone()), ending.clone());
-    let work = move || {
-        let goes_on = |events| events < RECORD_EVENTS && !ends.load(Ordering::Acquire);
-        let trace = recorded.record_from_start(RECORD_FOR, goes_on);
-        drop(recorded);
-        let (events, path) = (trace.events.len(), path.display());
-        match file.write_all(&trace.in_format(format)) {
-            Ok(()) => report::say(format_args!("a trace of {events} events is in {path}")),
-            Err(error) => report::say(format_args!("UMS_TRACE: {path}: {error}")),
-        }
-    };
-    let thread = std::thread::Builder::new().name("ums-trace".into()).spawn(work)?;
-    *node.inner.recording.lock() = Some(Box::new(move || {
-        ending.store(true, Ordering::Release);
-        let _ = thread.join();
-    }));
-    Ok(())
 }

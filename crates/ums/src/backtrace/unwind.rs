@@ -82,7 +82,7 @@ pub(crate) fn frames_of_waiting(waits: &Waits) -> Vec<Frame> {
 }
 
 /// Returns the frames with these return addresses, which a worker has recorded itself.
-pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
+pub(crate) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     let symbols = Symbols::new();
     addresses.iter().flat_map(|address| symbols.named(address.saturating_sub(1))).collect()
 }

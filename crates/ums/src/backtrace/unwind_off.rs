@@ -31,7 +31,7 @@ pub(crate) fn frames_of_waiting(waits: &Waits) -> Vec<Frame> {
 }
 
 /// Returns the frames with these return addresses.
-pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
+pub(crate) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     addresses.iter().map(|address| unnamed(*address as u64)).collect()
 }
 

@@ -14,6 +14,8 @@
 //! [`begin`] is the first two steps in one call. Between `begin` and `park` the caller must not
 //! wait or yield.
 
+pub(crate) mod bounds;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
