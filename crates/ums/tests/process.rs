@@ -92,7 +92,9 @@ fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
         let told = on(node, n - 1, || {
             ums::with_timeout(ms(50), || output(&mut shell("echo $$ >&2; exec sleep 600")))
         });
-        assert_eq!(told.unwrap_err().kind(), ErrorKind::TimedOut);
+        let late = told.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        assert_eq!(late.to_string(), "the wait for CHILD timed out");
         assert!(begun.elapsed() < Duration::from_secs(300));
         let child = on(node, n - 1, || {
             let child = Child::spawn(Command::new("sleep").arg("600")).unwrap().kill_on_drop();

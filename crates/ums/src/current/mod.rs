@@ -16,6 +16,7 @@
 
 pub(crate) mod bounds;
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -315,6 +316,11 @@ pub fn checkpoint() -> Result<(), WaitError> {
     let here = here();
     here.iter().for_each(|scheduler| _ = scheduler.yield_if_due());
     still_wanted_on(here)
+}
+
+/// Like [`checkpoint`], for an I/O call whose waits have this reason.
+pub(crate) fn checkpoint_for(reason: WaitReason) -> io::Result<()> {
+    checkpoint().map_err(|error| error.during(reason))
 }
 
 /// Fails where a wait would fail, and does not yield: for a caller that is about to wait, so that

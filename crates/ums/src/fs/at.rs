@@ -15,7 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::file::File;
 use super::manner::Manner;
-use crate::current::{checkpoint, is_worker, short_external_call, yield_if_due};
+use crate::current::{checkpoint_for, is_worker, short_external_call, yield_if_due};
 use crate::io::{wait_for, wait_out};
 use crate::os::driver::{CURRENT, LiveOp};
 use crate::os::op::BUFFERS_MAX;
@@ -167,7 +167,7 @@ impl File {
 
     fn before_reading(&self) -> io::Result<()> {
         if self.cancellable {
-            checkpoint()?;
+            checkpoint_for(self.reasons.read)?;
         } else {
             yield_if_due();
         }

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use super::file::File;
-use crate::current::{checkpoint, sleep_as};
+use crate::current::{checkpoint_for, sleep_as};
 
 /// The shortest and the longest interval between two attempts.
 const PAUSE_MIN: Duration = Duration::from_micros(200);
@@ -76,11 +76,11 @@ impl File {
     fn patiently(&self, attempt: fn(&File) -> io::Result<bool>) -> io::Result<()> {
         let mut pause = PAUSE_MIN;
         loop {
-            checkpoint()?;
+            checkpoint_for(self.reasons.read)?;
             if attempt(self)? {
                 return Ok(());
             }
-            sleep_as(self.reasons.read, pause)?;
+            sleep_as(self.reasons.read, pause).map_err(|e| e.during(self.reasons.read))?;
             pause = pause.saturating_mul(2).min(PAUSE_MAX);
         }
     }

@@ -54,7 +54,7 @@ pub use watch::Watch;
 pub(crate) fn wait_for(op: LiveOp<'_>, reason: WaitReason, deadline: u64) -> io::Result<usize> {
     match here() {
         Some(scheduler) => on_worker(&scheduler, op, reason, deadline, true),
-        None => on_thread(op, deadline.min(limit())),
+        None => on_thread(op, reason, deadline.min(limit())),
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn wait_for(op: LiveOp<'_>, reason: WaitReason, deadline: u64) -> io:
 pub(crate) fn wait_out(op: LiveOp<'_>, reason: WaitReason) -> io::Result<usize> {
     match here() {
         Some(scheduler) => on_worker(&scheduler, op, reason, NEVER, false),
-        None => on_thread(op, NEVER),
+        None => on_thread(op, reason, NEVER),
     }
 }
 
@@ -94,11 +94,11 @@ pub(crate) fn send_bytes(
             return decode(result);
         }
         let until = *until.get_or_insert_with(&deadline);
-        let room = LiveOp::poll(op.fd(), Side::Out);
+        let (room, reason) = (LiveOp::poll(op.fd(), Side::Out), WaitReason::NETWORK_WRITE);
         match here() {
-            Some(on) => on_worker(&on, room, WaitReason::NETWORK_WRITE, until, cancellable)?,
-            None if cancellable => on_thread(room, until.min(limit()))?,
-            None => on_thread(room, until)?,
+            Some(on) => on_worker(&on, room, reason, until, cancellable)?,
+            None if cancellable => on_thread(room, reason, until.min(limit()))?,
+            None => on_thread(room, reason, until)?,
         };
     }
 }
@@ -221,7 +221,7 @@ fn on_worker(
     std::mem::forget(frozen);
     outcome.ok()?;
     if result == -libc::ECANCELED {
-        Err(why_ended(waiter, cancellable || deadline == NEVER))?;
+        return Err(why_ended(waiter, cancellable || deadline == NEVER).during(reason));
     }
     decode(result)
 }
@@ -268,14 +268,14 @@ pub fn set_slow_after(span: std::time::Duration) {
 
 /// Does an operation on a plain thread: tries it, waits for readiness with `poll(2)`, and tries
 /// again.
-fn on_thread(mut op: LiveOp<'_>, deadline: u64) -> io::Result<usize> {
+fn on_thread(mut op: LiveOp<'_>, reason: WaitReason, deadline: u64) -> io::Result<usize> {
     loop {
         if let Tried::Finished(result) = call::try_now(&mut op) {
             return decode(result);
         }
         let left = (deadline != NEVER).then(|| deadline.saturating_sub(clock::now()));
         if left == Some(0) {
-            Err(WaitError::TimedOut)?;
+            return Err(WaitError::TimedOut.during(reason));
         }
         let mut set =
             [libc::pollfd { fd: op.fd(), events: call::poll_events(op.side()), revents: 0 }];

@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak};
 use super::{decode, on_thread, submit};
 use crate::os::clock::NEVER;
 use crate::os::driver::{LiveOp, Op};
+use crate::record::reason::WaitReason;
 use crate::scheduler::lists::io_list::CompletionRoutine;
 use crate::scheduler::{Scheduler, away, here};
 use crate::wait::{Letter, seeing_none, thread_waiter};
@@ -216,7 +217,7 @@ impl Request {
     /// chain it is deferred, so the nesting is bounded.
     pub fn submit(self) -> Pending {
         if here().is_none() {
-            let result = on_thread(self.op, NEVER);
+            let result = on_thread(self.op, WaitReason::IO_COMPLETION, NEVER);
             let errno = |error: io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
             let result = result.map_or_else(errno, |n| n as i32);
             seeing_none(|| away().unwrap_or_else(thread_waiter), || (self.routine)(result));

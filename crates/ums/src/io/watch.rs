@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 
 use super::readiness::Readiness;
 use super::wait_for;
-use crate::current::checkpoint;
+use crate::current::checkpoint_for;
 use crate::os::clock::NEVER;
 use crate::os::driver::{LiveOp, Side};
 use crate::record::reason::WaitReason;
@@ -79,7 +79,7 @@ impl<T: AsFd> Watch<T> {
     }
 
     pub(crate) fn wait(&self, side: Side, reason: WaitReason) -> io::Result<()> {
-        checkpoint()?;
+        checkpoint_for(reason)?;
         wait_for(LiveOp::poll(self.fd(), side), reason, NEVER).map(drop)
     }
 

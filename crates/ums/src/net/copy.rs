@@ -17,7 +17,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 
 use super::halves::ByteStream;
-use crate::current::{checkpoint, short_external_call};
+use crate::current::{checkpoint_for, short_external_call};
 use crate::io::wait_for;
 use crate::os::clock::NEVER;
 use crate::os::driver::LiveOp;
@@ -137,7 +137,7 @@ pub fn send_file<F: AsFd, S: ByteStream>(file: &F, bytes: Range<u64>, to: &S) ->
             to.with_room(&mut || short_external_call(&mut send))?
         } else {
             buffer.resize(AT_ONCE, 0);
-            checkpoint()?;
+            checkpoint_for(WaitReason::IO_COMPLETION)?;
             let read = LiveOp::read(file.as_raw_fd(), &mut buffer[..wanted], at);
             let read = wait_for(read, WaitReason::IO_COMPLETION, NEVER)?;
             Sink(to).write_all(&buffer[..read])?;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
-use crate::current::{begin, checkpoint, limit, park, still_wanted, yield_if_due};
+use crate::current::{begin, checkpoint_for, limit, park, still_wanted, yield_if_due};
 use crate::io::{
     Readiness, accept, accept_now, decode, send_bytes, wait_for, wait_readable, wait_writable,
 };
@@ -191,7 +191,7 @@ impl<S: AsRawFd> Socket<S> {
     /// Makes a call that takes input of this socket and does not block. Waits for input while there
     /// is none.
     pub fn with_input(&self, call: Call<'_>) -> io::Result<usize> {
-        checkpoint()?;
+        checkpoint_for(WaitReason::NETWORK_READ)?;
         let deadline = self.limits.end(Way::Read);
         repeat(call, || wait_readable(self.fd(), WaitReason::NETWORK_READ, deadline))
     }
@@ -208,7 +208,7 @@ impl<S: AsRawFd> Socket<S> {
         if !self.filled.load(Ordering::Relaxed) || !sockets::are_tried_first() {
             return Ok(None);
         }
-        checkpoint()?;
+        checkpoint_for(WaitReason::NETWORK_READ)?;
         match try_now(op) {
             Tried::Finished(result) => Ok(Some(decode(result))),
             Tried::WouldBlock => Ok(None),
@@ -266,7 +266,10 @@ impl<S: AsRawFd> Socket<S> {
 
     fn read(&self, op: LiveOp<'_>) -> io::Result<usize> {
         // A caller that reads again and again lets others run also if each read fails at once.
-        still_wanted().inspect_err(|_| _ = yield_if_due())?;
+        if let Err(error) = still_wanted() {
+            yield_if_due();
+            return Err(error.during(WaitReason::NETWORK_READ));
+        }
         wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read))
     }
 
@@ -297,7 +300,7 @@ impl<S: AsRawFd> Socket<S> {
     /// this call then begins with a pause.
     pub fn accept(&self, short: &AtomicBool, deadline: u64) -> io::Result<OwnedFd> {
         loop {
-            checkpoint()?;
+            checkpoint_for(WaitReason::NETWORK_ACCEPT)?;
             if short.swap(false, Ordering::Relaxed) {
                 pause(WaitReason::NETWORK_ACCEPT, self.fd(), PAUSE_SHORT, deadline)?;
             }
@@ -494,7 +497,7 @@ fn pause(reason: WaitReason, fd: RawFd, span: Duration, deadline: u64) -> io::Re
     let (until, deadline) = (clock::after(span), deadline.min(limit()));
     match park(begin(What::new(reason).fd(fd)), until.min(deadline)) {
         Outcome::TimedOut if until < deadline => Ok(()),
-        outcome => Ok(outcome.ok()?),
+        outcome => outcome.ok().map_err(|error| error.during(reason)),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::resolve::{ToSocketAddrs, each_address};
 use super::shape::{socket_type, stream_type, timeouts};
 use super::socket::{Socket, Way, is_wait_error, pause_before_connecting, time_to_live};
-use crate::current::checkpoint;
+use crate::current::checkpoint_for;
 use crate::io::wait_writable;
 use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::DescriptorKind;
@@ -358,7 +358,7 @@ timeouts!(TcpStream);
 
 /// Starts to connect, waits until the socket is writable, and reads the result.
 fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
-    checkpoint()?;
+    checkpoint_for(WaitReason::NETWORK_CONNECT)?;
     let stream =
         |socket: OwnedFd| TcpStream::of(Socket::new(socket.into(), DescriptorKind::Stream));
     loop {

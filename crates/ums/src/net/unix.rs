@@ -14,7 +14,7 @@ use rustix::net::{SocketAddrUnix, listen};
 use super::shape::{socket_type, stream_type, timeouts};
 use super::socket::{Backoff, Socket, Way, is_wait_error, pause_before_connecting};
 use super::tcp::BACKLOG;
-use crate::current::checkpoint;
+use crate::current::checkpoint_for;
 use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::DescriptorKind;
 use crate::os::sockets::{self, Attempt};
@@ -163,7 +163,7 @@ impl UnixStream {
         let mut socket = None;
         let mut backoff = Backoff::new(WaitReason::NETWORK_CONNECT, NEVER);
         loop {
-            checkpoint()?;
+            checkpoint_for(WaitReason::NETWORK_CONNECT)?;
             pause_before_connecting(NEVER)?;
             match sockets::connect_unix(&address, socket)? {
                 Attempt::Connected(socket) | Attempt::InProgress(socket) => {

@@ -280,7 +280,7 @@ fn read_both(one: &PipeReader, two: &PipeReader) -> io::Result<(Vec<u8>, Vec<u8>
         let ready = Select::new()
             .on(one.readable(), |ready| ready.map(|()| true))
             .on(two.readable(), |ready| ready.map(|()| false));
-        let is_one = ready.wait()??;
+        let is_one = ready.wait().map_err(|error| error.during(WaitReason::CHILD))??;
         let (mut pipe, bytes) = if is_one { (one, &mut of_one) } else { (two, &mut of_two) };
         let n = pipe.read(&mut part)?;
         bytes.extend_from_slice(&part[..n]);

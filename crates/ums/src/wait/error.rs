@@ -4,12 +4,16 @@
 use std::error::Error;
 use std::{fmt, io};
 
+use crate::record::reason::WaitReason;
 use crate::wait::deadlock::DeadlockId;
 
 /// Why a wait ended without what it was for.
 ///
 /// Converted into an [`std::io::Error`], `TimedOut` has the kind `TimedOut`, and the other two
 /// `ConnectionAborted`. [`WaitError::of`] converts it back.
+///
+/// The text of the error of an I/O call whose time is over says what the call waited for, by the
+/// name of the [`WaitReason`](crate::WaitReason): `the wait for NETWORK_READ timed out`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitError {
     /// The deadline passed first.
@@ -63,6 +67,15 @@ impl WaitError {
         }
     }
 
+    /// Returns this error as that of an I/O call, or of a channel, that waits for this reason.
+    #[cold]
+    pub(crate) fn during(self, reason: WaitReason) -> io::Error {
+        match self {
+            WaitError::TimedOut => io::Error::new(io::ErrorKind::TimedOut, TimedOut(reason)),
+            WaitError::Cancelled | WaitError::Deadlock(_) => self.into(),
+        }
+    }
+
     /// Returns the return code of the original for this error: DEADLOCK 3, PREMATURE_WAKEUP 4,
     /// TIMEOUT 258.
     pub fn code(self) -> u32 {
@@ -83,6 +96,23 @@ impl From<WaitError> for io::Error {
             WaitError::Cancelled | WaitError::Deadlock(_) => io::ErrorKind::ConnectionAborted,
         };
         io::Error::new(kind, e)
+    }
+}
+
+/// The inside of an [`io::Error`] that a time limit has caused, with what was waited for. It is
+/// apart from [`WaitError`], whose values programs compare. The error is its source.
+#[derive(Debug)]
+struct TimedOut(WaitReason);
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the wait for {} timed out", self.0.name())
+    }
+}
+
+impl Error for TimedOut {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&WaitError::TimedOut)
     }
 }
 

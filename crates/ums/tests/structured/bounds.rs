@@ -59,6 +59,41 @@ fn each_wait_ends_at_the_limit_around_it() {
 }
 
 #[test]
+fn the_error_of_an_io_call_says_what_the_call_waited_for() {
+    fn says<T>(result: std::io::Result<T>, name: &str) {
+        let error = result.err().expect("the time is over");
+        assert_eq!(error.to_string(), format!("the wait for {name} timed out"));
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(WaitError::of(&error), Some(TIMED_OUT));
+    }
+    let waits = || {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let receive = || {
+            let (_tx, rx) = bounded::<u8>(0);
+            Ok(rx.recv()?)
+        };
+        // A call waits, or is not begun because the time is over already.
+        for before in [Duration::ZERO, 2 * SHORT] {
+            let limited = |call: &dyn Fn() -> std::io::Result<()>| {
+                with_timeout(SHORT, || {
+                    let _ = ums::sleep(before);
+                    call()
+                })
+            };
+            says(limited(&|| (&one).read(&mut [0]).map(drop)), "NETWORK_READ");
+            says(limited(&|| (&one).write_all(&[0; 1 << 20])), "NETWORK_WRITE");
+            says(limited(&|| listener.accept().map(drop)), "NETWORK_ACCEPT");
+            says(limited(&|| receive().map(drop)), "CHANNEL_RECEIVE");
+        }
+        one.set_read_timeout(Some(SHORT)).unwrap();
+        says((&one).read(&mut [0]), "NETWORK_READ");
+    };
+    waits();
+    both_kinds(|node, _, n| on(node, n - 1, waits));
+}
+
+#[test]
 fn a_join_ends_at_the_limit_and_gives_the_handle_back() {
     both_kinds(|node, _, n| {
         let go = Arc::new(Event::manual(false));

@@ -353,7 +353,7 @@ impl Read for Connection<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let login = self.line.login_deadline();
         if login < NEVER && clock::now() >= login {
-            Err(WaitError::TimedOut)?;
+            return Err(WaitError::TimedOut.during(WaitReason::NETWORK_READ));
         }
         match self.try_read(buf) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}

@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::{fmt, io};
 
+use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 
 /// Why a value was not sent; contains the value.
@@ -47,7 +48,7 @@ impl<T> SendError<T> {
 impl<T> From<SendError<T>> for io::Error {
     fn from(error: SendError<T>) -> io::Error {
         match error {
-            SendError::Wait(_, error) => error.into(),
+            SendError::Wait(_, error) => error.during(WaitReason::CHANNEL_SEND),
             SendError::Disconnected(_) => {
                 io::Error::new(io::ErrorKind::BrokenPipe, SendError::Disconnected(()).to_string())
             }
@@ -108,7 +109,7 @@ impl Error for RecvError {
 impl From<RecvError> for io::Error {
     fn from(error: RecvError) -> io::Error {
         match error {
-            RecvError::Wait(error) => error.into(),
+            RecvError::Wait(error) => error.during(WaitReason::CHANNEL_RECEIVE),
             RecvError::Disconnected => io::Error::new(io::ErrorKind::UnexpectedEof, error),
         }
     }
