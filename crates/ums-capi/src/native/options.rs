@@ -159,7 +159,7 @@ impl ums_options {
 
     /// Returns a builder with these options.
     pub fn builder(&self) -> Result<Builder, Fault> {
-        let mut builder = Node::builder();
+        let mut builder = Node::builder().for_c();
         for (value, set) in [
             (self.schedulers, Builder::schedulers as fn(Builder, usize) -> Builder),
             (self.max_workers, Builder::max_workers),

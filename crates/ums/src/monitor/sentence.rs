@@ -45,7 +45,10 @@ pub(super) fn of_stall(report: &Report, s: &Scheduler, waits: Option<&Waits>) ->
     };
     let does = what_it_does(report.diagnosis, waits);
     let place = guilty(&report.backtrace).map(place).unwrap_or_default();
-    let advice = advice(report, s);
+    let advice = match report.condition {
+        Condition::SlowRoutine => "Let the routine wake a worker that does the work".to_owned(),
+        _ => advice(report.diagnosis, s.options.kind, names(s)),
+    };
     format!("scheduler '{}' is held up: {what} and {does}{place}. {advice}", s.name())
 }
 
@@ -77,30 +80,53 @@ fn place(frame: &Frame) -> String {
     }
 }
 
-fn advice(report: &Report, s: &Scheduler) -> &'static str {
-    if report.condition == Condition::SlowRoutine {
-        return "Let the routine wake a worker that does the work";
-    }
-    match (report.diagnosis, s.options.kind) {
+/// What the advice names, in the program's language.
+struct Names {
+    instead: &'static str,
+    yields: &'static str,
+    preemptive: &'static str,
+    take_over: &'static str,
+    detect: &'static str,
+    stacks: &'static str,
+}
+
+const RUST: Names = Names {
+    instead: "Use this library's call in its place",
+    yields: "ums::yield_now()",
+    preemptive: "ums::go_preemptive",
+    take_over: "leave Builder::take_over_blocked on",
+    detect: "turn Builder::detect_blocking on",
+    stacks: "`ums stacks`, or after Node::print_stacks_on_sigusr2 by SIGUSR2",
+};
+
+const C: Names = Names {
+    // There, the program sets the mode of its descriptors, and blocks in `ums_read` without it.
+    instead: "Use this library's call in its place, with O_NONBLOCK on pipes and sockets",
+    yields: "ums_yield()",
+    preemptive: "ums_go_preemptive",
+    take_over: "leave the flag UMS_KEEP_BLOCKED out",
+    detect: "set the flag UMS_DETECT_BLOCKING",
+    stacks: "`ums stacks`",
+};
+
+fn names(s: &Scheduler) -> &'static Names {
+    if s.options.for_c { &C } else { &RUST }
+}
+
+fn advice(diagnosis: Diagnosis, kind: WorkerKind, names: &Names) -> String {
+    let Names { instead, yields, preemptive, take_over, detect, .. } = names;
+    let cure = match (diagnosis, kind) {
         (Diagnosis::Computes, _) => {
-            "Call ums::yield_now() now and then in such code, or hand it to ums::go_preemptive"
+            return format!("Call {yields} now and then in such code, or hand it to {preemptive}");
         }
         (Diagnosis::StuckOnShortLock, _) => {
-            "What its threads are doing is shown by `ums stacks`, or by a debugger"
+            return "What its threads are doing is shown by `ums stacks`, or by a debugger".into();
         }
-        (_, WorkerKind::Thread) => {
-            "Use this library's call in its place, hand it to ums::go_preemptive, or leave \
-             Builder::take_over_blocked on"
-        }
-        (_, WorkerKind::Fiber) => {
-            "Use this library's call in its place, hand it to ums::go_preemptive, or make the \
-             workers threads"
-        }
-        (_, WorkerKind::OwnContext) => {
-            "Use this library's call in its place, hand it to ums::go_preemptive, or turn \
-             Builder::detect_blocking on"
-        }
-    }
+        (_, WorkerKind::Thread) => take_over,
+        (_, WorkerKind::Fiber) => "make the workers threads",
+        (_, WorkerKind::OwnContext) => detect,
+    };
+    format!("{instead}, hand it to {preemptive}, or {cure}")
 }
 
 /// Returns the message about requests that wait and of which none was begun.
@@ -112,8 +138,8 @@ pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     );
     if workers < s.options.limit.hard as u64 {
         return format!(
-            "{what}, and the monitor cannot tell why: what its workers are doing is shown by \
-             `ums stacks`, or after Node::print_stacks_on_sigusr2 by SIGUSR2"
+            "{what}, and the monitor cannot tell why: what its workers are doing is shown by {}",
+            names(s).stacks
         );
     }
     let does = match report.common_wait {
@@ -187,6 +213,21 @@ mod tests {
         assert_eq!(said(None), "waits for memory that is not there yet");
         let unseen = what_it_does(Diagnosis::Blocked, None);
         assert_eq!(unseen, "sleeps most of the time, but not in this library");
+    }
+
+    #[test]
+    fn advice_for_c_names_what_c_calls_and_sets() {
+        let kinds = [WorkerKind::Thread, WorkerKind::Fiber, WorkerKind::OwnContext];
+        let both = [Diagnosis::Computes, Diagnosis::Blocked];
+        for (diagnosis, kind) in both.iter().flat_map(|d| kinds.map(|kind| (*d, kind))) {
+            let (rust, c) = (advice(diagnosis, kind, &RUST), advice(diagnosis, kind, &C));
+            assert!(rust.contains("ums::go_preemptive"), "{rust}");
+            assert!(c.contains("ums_go_preemptive"), "{c}");
+            assert!(!c.contains("::"), "{c}");
+        }
+        let blocked = |kind| advice(Diagnosis::Blocked, kind, &C);
+        assert!(blocked(WorkerKind::Thread).ends_with("leave the flag UMS_KEEP_BLOCKED out"));
+        assert!(blocked(WorkerKind::OwnContext).ends_with("set the flag UMS_DETECT_BLOCKING"));
     }
 
     #[test]

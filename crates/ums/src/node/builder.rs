@@ -44,6 +44,7 @@ pub struct Builder {
     pub(super) watched_by_default: Option<bool>,
     pub(super) ring: bool,
     pub(super) warnings: bool,
+    pub(super) for_c: bool,
 }
 
 impl Default for Builder {
@@ -72,6 +73,7 @@ impl Default for Builder {
             watched_by_default: None,
             ring: true,
             warnings: true,
+            for_c: false,
         }
     }
 }

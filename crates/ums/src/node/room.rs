@@ -97,6 +97,7 @@ impl Builder {
             io: self.io,
             ring: self.ring,
             warnings: self.warnings,
+            for_c: self.for_c,
         }
     }
 

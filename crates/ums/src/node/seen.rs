@@ -26,6 +26,13 @@ impl Builder {
         self
     }
 
+    /// Lets messages name what a C program calls and sets. For the C interface.
+    #[doc(hidden)]
+    pub fn for_c(mut self) -> Builder {
+        self.for_c = true;
+        self
+    }
+
     /// Sets whether each scheduler records its last 1024 events, for traces and for reports after a
     /// crash. The default is true. A record costs about fifteen instructions and a read of the
     /// processor's time stamp counter: little compared with a switch between threads, but as much

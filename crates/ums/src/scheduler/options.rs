@@ -68,6 +68,8 @@ pub(crate) struct SchedulerOptions {
     pub ring: bool,
     /// Whether messages about it go to stderr.
     pub warnings: bool,
+    /// Whether the program is one in C, so that advice names functions and flags of `ums.h`.
+    pub for_c: bool,
 }
 
 impl SchedulerOptions {
