@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::resolve::{ToSocketAddrs, each_address};
 use super::tcp::{BACKLOG, TcpListener, TcpStream};
@@ -13,6 +13,9 @@ use crate::os::sockets;
 
 /// The longest time that `TCP_KEEPIDLE` takes.
 const IDLE_MAX: Duration = Duration::from_secs(32_767);
+
+/// The longest time that `SO_LINGER` takes.
+const LINGER_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 
 impl TcpStream {
     /// Sets after how long a silence the system begins to ask the other end whether it is still
@@ -42,10 +45,11 @@ impl TcpStream {
         if sockets::is_simulated(self) {
             return Ok(());
         }
-        if let Some(silence) = silence {
-            sockopt::set_tcp_keepidle(self, silence)?;
+        let socket = SockRef::from(self);
+        match silence {
+            Some(silence) => socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(silence)),
+            None => socket.set_keepalive(false),
         }
-        Ok(sockopt::set_socket_keepalive(self, silence.is_some())?)
     }
 
     /// Returns after how long a silence the system asks whether the other end is still there.
@@ -53,10 +57,11 @@ impl TcpStream {
     /// # Errors
     /// The system's error.
     pub fn keepalive(&self) -> io::Result<Option<Duration>> {
-        if sockets::is_simulated(self) || !sockopt::socket_keepalive(self)? {
+        let socket = SockRef::from(self);
+        if sockets::is_simulated(self) || !socket.keepalive()? {
             return Ok(None);
         }
-        Ok(Some(sockopt::tcp_keepidle(self)?))
+        socket.tcp_keepalive_time().map(Some)
     }
 
     /// Sets what happens to bytes that the other end has not received when the stream is dropped
@@ -70,7 +75,9 @@ impl TcpStream {
         if sockets::is_simulated(self) {
             return Ok(());
         }
-        Ok(sockopt::set_socket_linger(self, span)?)
+        // The system counts seconds. A part of one must not become zero, which resets.
+        let whole = |span: Duration| span.saturating_add(Duration::from_nanos(999_999_999));
+        SockRef::from(self).set_linger(span.map(|span| whole(span).min(LINGER_MAX)))
     }
 
     /// Returns what [`set_linger`](TcpStream::set_linger) has set.
@@ -81,7 +88,7 @@ impl TcpStream {
         if sockets::is_simulated(self) {
             return Ok(None);
         }
-        Ok(sockopt::socket_linger(self)?)
+        SockRef::from(self).linger()
     }
 }
 
@@ -107,6 +114,12 @@ impl TcpListener {
     }
 }
 
+/// Returns the size, if it is one that fits into the system's type.
+fn size(bytes: usize) -> io::Result<usize> {
+    i32::try_from(bytes).map_err(|_| ErrorKind::InvalidInput)?;
+    Ok(bytes)
+}
+
 /// Defines the sizes of the system's buffers.
 macro_rules! buffers {
     ($($name:ident)*) => { $(
@@ -117,7 +130,7 @@ macro_rules! buffers {
             /// # Errors
             /// The system's error.
             pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
-                Ok(sockopt::set_socket_recv_buffer_size(self, bytes)?)
+                SockRef::from(self).set_recv_buffer_size(size(bytes)?)
             }
 
             /// Returns how many bytes the system keeps for reading, with its own needs.
@@ -125,7 +138,7 @@ macro_rules! buffers {
             /// # Errors
             /// The system's error.
             pub fn recv_buffer_size(&self) -> io::Result<usize> {
-                Ok(sockopt::socket_recv_buffer_size(self)?)
+                SockRef::from(self).recv_buffer_size()
             }
 
             /// Sets how many bytes the system keeps that were written and not sent (`SO_SNDBUF`).
@@ -134,7 +147,7 @@ macro_rules! buffers {
             /// # Errors
             /// The system's error.
             pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
-                Ok(sockopt::set_socket_send_buffer_size(self, bytes)?)
+                SockRef::from(self).set_send_buffer_size(size(bytes)?)
             }
 
             /// Returns how many bytes the system keeps for sending, with its own needs.
@@ -142,7 +155,7 @@ macro_rules! buffers {
             /// # Errors
             /// The system's error.
             pub fn send_buffer_size(&self) -> io::Result<usize> {
-                Ok(sockopt::socket_send_buffer_size(self)?)
+                SockRef::from(self).send_buffer_size()
             }
         }
     )* };

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::SocketAddrAny;
+use socket2::SockAddr;
 
 use crate::current::{begin, checkpoint_for, limit, park, still_wanted, yield_if_due};
 use crate::io::{
@@ -225,7 +225,7 @@ impl<S: AsRawFd> Socket<S> {
         &self,
         buf: &mut [u8],
         flags: i32,
-    ) -> io::Result<(usize, Option<SocketAddrAny>)> {
+    ) -> io::Result<(usize, Option<SockAddr>)> {
         let mut buf = [IoSliceMut::new(buf)];
         let mut message = Message::into(&mut buf).with_sender();
         let n = self.read(LiveOp::recv_msg(self.fd(), &mut message, flags))?;
@@ -249,7 +249,7 @@ impl<S: AsRawFd> Socket<S> {
 
     /// `sendto(2)`. With `patient`, a send to a full queue is retried at growing intervals, because
     /// no event tells when the queue has room.
-    pub fn send_to(&self, buf: &[u8], to: &SocketAddrAny, patient: bool) -> io::Result<usize> {
+    pub fn send_to(&self, buf: &[u8], to: &SockAddr, patient: bool) -> io::Result<usize> {
         let buf = [IoSlice::new(buf)];
         let mut message = Message::from(&buf).to(to);
         let flags = if patient { libc::MSG_DONTWAIT } else { 0 };

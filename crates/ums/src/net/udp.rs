@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use rustix::net::SocketAddrAny;
+use socket2::SockAddr;
 
 use super::resolve::{ToSocketAddrs, each_address};
 use super::shape::{datagram_type, socket_type, timeouts};
@@ -110,7 +110,7 @@ impl UdpSocket {
     pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], address: A) -> io::Result<usize> {
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "no addresses to send data to");
         let to = address.to_socket_addrs()?.next().ok_or_else(none)?;
-        self.socket.send_to(buf, &SocketAddrAny::from(to), false)
+        self.socket.send_to(buf, &SockAddr::from(to), false)
     }
 
     /// Receives one datagram and returns its length and sender; the part that does not fit is lost.
@@ -132,6 +132,7 @@ impl UdpSocket {
     fn receive_from(&self, buf: &mut [u8], flags: i32) -> io::Result<(usize, SocketAddr)> {
         let (n, from) = self.socket.receive_from(buf, flags)?;
         let from = from.expect("a UDP datagram has a sender's address");
-        Ok((n, SocketAddr::try_from(from)?))
+        let other = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
+        Ok((n, from.as_socket().ok_or_else(other)?))
     }
 }

@@ -1,15 +1,17 @@
 //! Unix stream sockets: listeners, streams and pairs.
 
+use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{self, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rustix::net::{SocketAddrUnix, listen};
+use socket2::{SockAddr, SockRef};
 
 use super::shape::{socket_type, stream_type, timeouts};
 use super::socket::{Backoff, Socket, Way, is_wait_error, pause_before_connecting};
@@ -22,12 +24,13 @@ use crate::record::reason::WaitReason;
 use crate::wait::{Arm, Waitable};
 
 /// Converts std's address to the form that system calls take.
-pub(super) fn address_of(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
-    Ok(match (address.as_pathname(), address.as_abstract_name()) {
-        (Some(path), _) => SocketAddrUnix::new(path)?,
-        (None, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
-        (None, None) => SocketAddrUnix::new_unnamed(),
-    })
+pub(super) fn address_of(address: &SocketAddr) -> io::Result<SockAddr> {
+    match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => SockAddr::unix(path),
+        // A zero before it is what makes a name abstract.
+        (None, Some(name)) => SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat())),
+        (None, None) => SockAddr::unix(""),
+    }
 }
 
 /// A Unix socket that accepts connections.
@@ -55,7 +58,7 @@ impl UnixListener {
     /// The system's error.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
         let std = net::UnixListener::bind_addr(address)?;
-        listen(&std, BACKLOG)?;
+        SockRef::from(&std).listen(BACKLOG)?;
         Ok(std.into())
     }
 

@@ -4,17 +4,15 @@
 //! there is room again; a sender that names its receiver with each datagram does not, so
 //! [`UnixDatagram::send_to`] retries at growing intervals.
 
-use std::ffi::OsStr;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{self, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::net::{SocketAddrAny, SocketAddrUnix};
+use socket2::SockAddr;
 
 use super::shape::{datagram_type, socket_type, timeouts};
 use super::socket::{Socket, Way};
@@ -98,7 +96,7 @@ impl UnixDatagram {
     /// # Errors
     /// The system's error, `TimedOut`, or cancellation.
     pub fn send_to_addr(&self, buf: &[u8], address: &SocketAddr) -> io::Result<usize> {
-        self.socket.send_to(buf, &SocketAddrAny::from(address_of(address)?), true)
+        self.socket.send_to(buf, &address_of(address)?, true)
     }
 
     /// Receives one datagram and returns its length and sender; the part that does not fit is lost.
@@ -136,12 +134,11 @@ impl UnixDatagram {
 }
 
 /// Converts the kernel's address to std's form; an empty path becomes the unnamed address.
-fn std_address(any: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
-    let unix = any.map(SocketAddrUnix::try_from).transpose()?;
-    let Some(unix) = unix else { return SocketAddr::from_pathname("") };
-    if let Some(name) = unix.abstract_name() {
+fn std_address(from: Option<SockAddr>) -> io::Result<SocketAddr> {
+    let from = from.as_ref();
+    if let Some(name) = from.and_then(SockAddr::as_abstract_namespace) {
         return SocketAddr::from_abstract_name(name);
     }
-    let path = unix.path().unwrap_or_default();
-    SocketAddr::from_pathname(OsStr::from_bytes(path.to_bytes()))
+    let path = from.and_then(SockAddr::as_pathname);
+    SocketAddr::from_pathname(path.unwrap_or(Path::new("")))
 }

@@ -19,6 +19,8 @@
 
 use std::fs::{DirBuilder, Metadata};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -26,6 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use socket2::SockRef;
+
+use crate::os::linux::call;
 
 /// How long one client may take to send its question, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -163,8 +169,8 @@ fn talk(
     end: &Arc<AtomicBool>,
     answer: impl Fn(&str) -> Answer,
 ) -> io::Result<()> {
-    let peer = rustix::net::sockopt::socket_peercred(client)?.uid;
-    if !peer.is_root() && peer.as_raw() != own_user() {
+    let peer = call::peer_user(client.as_fd())?;
+    if peer != 0 && peer != own_user() {
         return Ok(());
     }
     client.set_read_timeout(Some(PATIENCE))?;
@@ -190,7 +196,7 @@ impl Drop for Serving {
         }
         self.ending.store(true, Ordering::Release);
         // This ends the wait in `accept`.
-        let ended = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both).is_ok();
+        let ended = SockRef::from(&*self.listener).shutdown(Shutdown::Both).is_ok();
         let is_self = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| ended && !is_self(thread)) {
             let _ = thread.join();

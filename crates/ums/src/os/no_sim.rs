@@ -201,11 +201,11 @@ pub mod files {
 
 /// Sockets of a simulated network.
 pub mod sockets {
+    use std::io::Result;
     use std::net::SocketAddr;
     use std::os::fd::{AsRawFd, OwnedFd};
 
-    use rustix::io::Result;
-    use rustix::net::SocketAddrUnix;
+    use socket2::SockAddr;
 
     use crate::os::op::Op;
 
@@ -235,7 +235,7 @@ pub mod sockets {
 
     /// Connects to a Unix-domain listener.
     #[inline(always)]
-    pub const fn connect_to_unix(_: &SocketAddrUnix) -> Option<Result<OwnedFd>> {
+    pub const fn connect_to_unix(_: &SockAddr) -> Option<Result<OwnedFd>> {
         None
     }
 

@@ -16,8 +16,7 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::os::fd::RawFd;
 
-use rustix::net::SocketAddrAny;
-use rustix::net::addr::SocketAddrStorage;
+use socket2::{SockAddr, SockAddrStorage};
 
 /// The most buffers that one call takes (`IOV_MAX`).
 pub const BUFFERS_MAX: usize = 1024;
@@ -307,7 +306,7 @@ impl<'a> LiveOp<'a> {
 pub struct Message<B> {
     header: libc::msghdr,
     /// The place where the kernel writes the sender's address, if that is asked for.
-    sender: Option<MaybeUninit<SocketAddrStorage>>,
+    sender: Option<SockAddrStorage>,
     buffers: PhantomData<B>,
 }
 
@@ -323,8 +322,8 @@ impl<B> Message<B> {
     /// Returns the header, which points at this message's place for the address.
     fn filled(&mut self) -> *mut libc::msghdr {
         if let Some(sender) = &mut self.sender {
-            self.header.msg_name = sender.as_mut_ptr().cast();
-            self.header.msg_namelen = size_of::<SocketAddrStorage>() as libc::socklen_t;
+            self.header.msg_name = std::ptr::from_mut(sender).cast();
+            self.header.msg_namelen = sender.size_of();
         }
         &mut self.header
     }
@@ -338,16 +337,19 @@ impl<'b> Message<&'b mut [u8]> {
 
     /// Asks for the sender's address.
     pub fn with_sender(mut self) -> Message<&'b mut [u8]> {
-        self.sender = Some(MaybeUninit::zeroed());
+        self.sender = Some(SockAddrStorage::zeroed());
         self
     }
 
     /// Returns the sender's address, if the message has been received and has one.
-    pub fn sender(&self) -> Option<SocketAddrAny> {
-        let len = self.header.msg_namelen.min(size_of::<SocketAddrStorage>() as u32);
-        let sender = self.sender.filter(|_| len as usize >= size_of::<libc::sa_family_t>())?;
+    pub fn sender(self) -> Option<SockAddr> {
+        let sender = self.sender?;
+        let len = self.header.msg_namelen.min(sender.size_of());
+        if (len as usize) < size_of::<libc::sa_family_t>() {
+            return None;
+        }
         // SAFETY: Own Memory: zeros, or what the kernel has written there: an address this long.
-        Some(unsafe { SocketAddrAny::new(sender, len) })
+        Some(unsafe { SockAddr::new(sender, len) })
     }
 }
 
@@ -358,9 +360,8 @@ impl<'b> Message<&'b [u8]> {
     }
 
     /// Sets where it goes.
-    pub fn to(mut self, to: &'b SocketAddrAny) -> Message<&'b [u8]> {
-        (self.header.msg_name, self.header.msg_namelen) =
-            (to.as_ptr().cast_mut().cast(), to.addr_len());
+    pub fn to(mut self, to: &'b SockAddr) -> Message<&'b [u8]> {
+        (self.header.msg_name, self.header.msg_namelen) = (to.as_ptr().cast_mut().cast(), to.len());
         self
     }
 }

@@ -3,15 +3,13 @@
 //! This file has the calls that differ between the two. For all other calls a simulated socket is a
 //! real one.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::net::{bind, connect, listen, socket_with, sockopt};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::op::Op;
 use super::sim::{self, sockets as simulated};
@@ -33,7 +31,7 @@ pub fn listen_on(address: &SocketAddr, backlog: i32) -> io::Result<TcpListener> 
     }
     let listener = TcpListener::bind(address)?;
     // std sets a short queue. A second `listen` changes the length.
-    listen(&listener, backlog)?;
+    SockRef::from(&listener).listen(backlog)?;
     Ok(listener)
 }
 
@@ -43,12 +41,11 @@ pub fn listen_shared(address: &SocketAddr, backlog: i32) -> io::Result<TcpListen
     if sim::is_here() {
         return listen_on(address, backlog);
     }
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = unconnected(family)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, true)?;
-    bind(&socket, address)?;
-    listen(&socket, backlog)?;
+    let socket = unconnected(Domain::for_address(*address))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&SockAddr::from(*address))?;
+    socket.listen(backlog)?;
     Ok(socket.into())
 }
 
@@ -108,39 +105,43 @@ pub fn connect_tcp(address: &SocketAddr) -> io::Result<Attempt> {
     if sim::is_here() {
         return in_world(simulated::connect_to(address));
     }
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = unconnected(family)?;
-    match connect(&socket, address) {
-        Ok(()) => Ok(Attempt::Connected(socket)),
-        Err(Errno::INPROGRESS) => Ok(Attempt::InProgress(socket)),
-        Err(error) => Err(error)?,
+    let socket = unconnected(Domain::for_address(*address))?;
+    match socket.connect(&SockAddr::from(*address)) {
+        Ok(()) => Ok(Attempt::Connected(socket.into())),
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+            Ok(Attempt::InProgress(socket.into()))
+        }
+        Err(error) => Err(error),
     }
 }
 
 /// Connects to this Unix address. Uses the socket of an earlier attempt, if there was one.
-pub fn connect_unix(address: &SocketAddrUnix, again: Option<OwnedFd>) -> io::Result<Attempt> {
+pub fn connect_unix(address: &SockAddr, again: Option<OwnedFd>) -> io::Result<Attempt> {
     if sim::is_here() {
         return in_world(simulated::connect_to_unix(address));
     }
-    let socket = again.map_or_else(|| unconnected(AddressFamily::UNIX), Ok)?;
-    match connect(&socket, address) {
-        Ok(()) => Ok(Attempt::Connected(socket)),
-        Err(Errno::AGAIN) => Ok(Attempt::Full(Some(socket))),
-        Err(error) => Err(error)?,
+    let socket = again.map_or_else(|| unconnected(Domain::UNIX), |again| Ok(again.into()))?;
+    match socket.connect(address) {
+        Ok(()) => Ok(Attempt::Connected(socket.into())),
+        Err(error) if is_full(&error) => Ok(Attempt::Full(Some(socket.into()))),
+        Err(error) => Err(error),
     }
 }
 
-fn unconnected(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(family, SocketType::STREAM, flags, None)
+fn unconnected(domain: Domain) -> io::Result<Socket> {
+    Socket::new(domain, Type::STREAM.nonblocking(), None)
 }
 
-fn in_world(connected: Option<rustix::io::Result<OwnedFd>>) -> io::Result<Attempt> {
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock
+}
+
+fn in_world(connected: Option<io::Result<OwnedFd>>) -> io::Result<Attempt> {
     match connected {
         Some(Ok(socket)) => Ok(Attempt::Connected(socket)),
-        Some(Err(Errno::AGAIN)) => Ok(Attempt::Full(None)),
-        Some(Err(error)) => Err(error)?,
-        None => Err(Errno::NETUNREACH)?,
+        Some(Err(error)) if is_full(&error) => Ok(Attempt::Full(None)),
+        Some(Err(error)) => Err(error),
+        None => Err(io::Error::from_raw_os_error(libc::ENETUNREACH)),
     }
 }
 

@@ -264,7 +264,7 @@ macro_rules! blocking_calls {
                 blocks waits(fd, POLLIN);
             accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int,
                 blocks waits(fd, POLLIN);
-            connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int, blocks false;
+            connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int, blocks connects(fd);
             poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int,
                 blocks poll_waits(fds, n, timeout);
             ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t)
@@ -390,6 +390,11 @@ fn is_nonblocking(fd: c_int) -> bool {
     // SAFETY: Contract: only asks for flags; on a closed descriptor that fails.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Returns how likely it is that connecting waits: not with a descriptor in non-blocking mode.
+fn connects(fd: c_int) -> Blocks {
+    if is_nonblocking(fd) { Blocks::Unlikely } else { Blocks::Unknown }
 }
 
 /// Returns as `waits`, unless the caller has asked not to wait.

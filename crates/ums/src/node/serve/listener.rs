@@ -10,7 +10,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::os::linux::call;
 
 /// How long a TCP connection is silent before the system asks the peer whether it is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -67,8 +69,8 @@ impl Listener {
     /// Checks that the socket listens: with any other one, every accept would fail.
     pub(super) fn check(&self) -> io::Result<()> {
         let listens = match self {
-            Listener::Tcp(listener) => sockopt::socket_acceptconn(listener)?,
-            Listener::Unix(listener) => sockopt::socket_acceptconn(listener)?,
+            Listener::Tcp(listener) => SockRef::from(listener).is_listener()?,
+            Listener::Unix(listener) => SockRef::from(listener).is_listener()?,
         };
         let text = "the socket does not listen: call listen(2) first";
         if listens { Ok(()) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, text)) }
@@ -126,8 +128,9 @@ impl Stream {
             Stream::Tcp(stream) => {
                 let _ = stream.set_nodelay(true);
                 // The connection works without these, too.
-                let _ = find_lost_peers(stream);
-                let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
+                let socket = SockRef::from(stream);
+                let _ = find_lost_peers(&socket);
+                let _ = socket.set_tcp_notsent_lowat(UNSENT);
                 stream.set_nonblocking(true)
             }
             Stream::Unix(stream) => stream.set_nonblocking(true),
@@ -170,10 +173,7 @@ impl Stream {
     pub(super) fn peer_uid(&self) -> io::Result<Option<u32>> {
         match self {
             Stream::Tcp(_) => Ok(None),
-            Stream::Unix(stream) => {
-                let peer = rustix::net::sockopt::socket_peercred(stream)?;
-                Ok(Some(peer.uid.as_raw()))
-            }
+            Stream::Unix(stream) => call::peer_user(stream.as_fd()).map(Some),
         }
     }
 
@@ -200,12 +200,13 @@ impl Stream {
     }
 }
 
-fn find_lost_peers(stream: &TcpStream) -> rustix::io::Result<()> {
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_QUESTIONS)?;
-    sockopt::set_tcp_user_timeout(stream, UNCONFIRMED.as_millis() as u32)
+fn find_lost_peers(socket: &socket2::Socket) -> io::Result<()> {
+    let questions = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_QUESTIONS);
+    socket.set_tcp_keepalive(&questions)?;
+    socket.set_tcp_user_timeout(Some(UNCONFIRMED))
 }
 
 #[cfg(test)]

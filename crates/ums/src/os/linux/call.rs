@@ -16,7 +16,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use crate::os::driver::{CURRENT, LiveOp, Op, Side};
 use crate::os::op::RECEIVE_MAX;
@@ -69,6 +69,17 @@ fn judge(op: &Op, errno: i32) -> Tried {
         (_, libc::EAGAIN) if !asked_not_to_wait(op) => Tried::WouldBlock,
         _ => Tried::Finished(-errno),
     }
+}
+
+/// Returns the user id of the process at the other end of a Unix-domain connection.
+pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of_val(&peer) as libc::socklen_t;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    let place = std::ptr::from_mut(&mut peer).cast();
+    // SAFETY: Plain Call: the kernel writes into two locals.
+    let failed = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &mut len) };
+    if failed == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What a simulated network needs from its sockets.

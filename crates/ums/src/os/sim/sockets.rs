@@ -1,10 +1,10 @@
 //! Sockets, for `ums::net`. In a simulated world they are ends of its [network](super::net).
 
+use std::io::Result;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::io::Result;
-use rustix::net::{SocketAddrUnix, connect};
+use socket2::{SockAddr, SockRef};
 
 use super::net::{stream, two};
 use super::place;
@@ -29,7 +29,7 @@ pub fn pair() -> Option<Result<(OwnedFd, OwnedFd)>> {
 
 /// Returns a socket that listens on a port of the caller's world.
 pub fn listener(address: &SocketAddr) -> Option<Result<OwnedFd>> {
-    here(|state| state.net.bind(address))
+    here(|state| Ok(state.net.bind(address)?))
 }
 
 /// Returns how long it takes until the other side notices a connection, in nanoseconds.
@@ -39,15 +39,15 @@ pub fn until_connected() -> Option<u64> {
 
 /// Connects to a port of the caller's world. Fails with `AGAIN` if too many connections wait there.
 pub fn connect_to(address: &SocketAddr) -> Option<Result<OwnedFd>> {
-    here(|state| state.net.connect(address))
+    here(|state| Ok(state.net.connect(address)?))
 }
 
 /// Connects to a Unix-domain listener. Fails with `AGAIN` if too many connections wait there.
-pub fn connect_to_unix(address: &SocketAddrUnix) -> Option<Result<OwnedFd>> {
+pub fn connect_to_unix(address: &SockAddr) -> Option<Result<OwnedFd>> {
     here(|state| {
         let ((mine, near), far) = (two()?, stream()?);
         state.net.name_ends([&near, &far])?;
-        connect(&far, address)?;
+        SockRef::from(&far).connect(address)?;
         state.net.add([near, far], None);
         Ok(mine)
     })
