@@ -39,7 +39,6 @@
 //! sync), and those on a descriptor that epoll refuses to watch.
 
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -48,7 +47,7 @@ use rustix::event::epoll;
 use super::call::{self, Tried};
 use super::helpers::Chores;
 use super::owned::{self, Stamp};
-use super::waiting::{OpQueue, TokenHasher, Waiting};
+use super::waiting::{DescriptorMap, OpQueue, Waiting};
 use crate::os::clock;
 use crate::os::driver::{Done, Driver, LiveOp, Op, Side, Submitted, Waker};
 use crate::os::stderr::keep_standard_descriptors_taken;
@@ -116,7 +115,7 @@ fn events_of(side: Side) -> u32 {
 pub struct Epoll {
     epoll: OwnedFd,
     bell: Waker,
-    watches: HashMap<RawFd, Watch, BuildHasherDefault<TokenHasher>>,
+    watches: DescriptorMap<Watch>,
     waiting: Waiting,
     chores: Chores,
     finished: Vec<Done>,

@@ -12,11 +12,11 @@
 //! The driver keeps the rule *One Completion* (see `os/driver`). On each side of a descriptor,
 //! operations are carried out in the order of arrival.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::RawFd;
 
 use super::call::{self, Tried};
+use super::waiting::DescriptorMap;
 use crate::os::clock;
 use crate::os::driver::{Done, Driver, LiveOp, Side, Submitted, Waker};
 
@@ -48,7 +48,7 @@ impl Sync {
 
     /// Polls every descriptor on the list once, and carries out the operations that can proceed.
     fn look(&mut self, timeout_ns: Option<u64>) {
-        let mut asked: BTreeMap<RawFd, i16> = BTreeMap::new();
+        let mut asked = DescriptorMap::<i16>::default();
         for (_, op) in &self.list {
             *asked.entry(op.fd()).or_default() |= call::poll_events(op.side());
         }
@@ -66,7 +66,7 @@ impl Sync {
             self.bell.silence();
             self.rung = true;
         }
-        let answers: BTreeMap<RawFd, i16> =
+        let answers: DescriptorMap<i16> =
             set[1..].iter().filter(|p| p.revents != 0).map(|p| (p.fd, p.revents)).collect();
         if !answers.is_empty() {
             self.serve(answers);
@@ -75,7 +75,7 @@ impl Sync {
 
     /// Tries the operations whose descriptors are ready, in the order of the list. If one would
     /// still block, those behind it on the same side are not tried.
-    fn serve(&mut self, mut answers: BTreeMap<RawFd, i16>) {
+    fn serve(&mut self, mut answers: DescriptorMap<i16>) {
         const BROKEN: i16 = libc::POLLHUP | libc::POLLERR;
         let finished = &mut self.finished;
         self.list.retain_mut(|(token, op)| {

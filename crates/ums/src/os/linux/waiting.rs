@@ -11,12 +11,16 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::os::fd::RawFd;
 
 use crate::os::driver::LiveOp;
 
 /// A map with tokens as keys. The scheduler chooses the tokens, so no attacker can make them
 /// collide.
 pub type TokenMap<V> = HashMap<u64, V, BuildHasherDefault<TokenHasher>>;
+
+/// A map with the numbers of descriptors as keys.
+pub type DescriptorMap<V> = HashMap<RawFd, V, BuildHasherDefault<TokenHasher>>;
 
 /// A hash function: one multiplication.
 #[derive(Debug, Default)]
