@@ -31,6 +31,7 @@ use crate::os::clock;
 use crate::os::counted::AtomicU64;
 use crate::os::lock::Lock;
 use crate::os::panics::contain;
+use crate::os::threads;
 use crate::record::reason::WaitReason;
 use crate::record::report::{self, WarningKind};
 use crate::scheduler::Scheduler;
@@ -92,7 +93,7 @@ pub(crate) fn watch(
     }
     let mut monitored = MONITORED.lock();
     if !monitored.has_thread {
-        std::thread::Builder::new().name("ums-monitor".into()).spawn(watch_all)?;
+        threads::start(std::thread::Builder::new().name("ums-monitor".into()), watch_all)?;
         monitored.has_thread = true;
     }
     monitored.next_id += 1;

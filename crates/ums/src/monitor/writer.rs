@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::counts::ReportCounts;
 use super::report::Condition;
 use crate::os::lock::{Lock, LockCondvar};
+use crate::os::threads;
 use crate::record::plural::counted;
 
 /// The largest number of reports in the queue.
@@ -52,7 +53,8 @@ pub(super) fn write(text: String, condition: Condition, counts: &Arc<ReportCount
     };
     queue.lines.push_back(Line { text, condition, counts: counts.clone() });
     if !queue.writing {
-        let thread = std::thread::Builder::new().name("ums-reports".into()).spawn(write_all);
+        let thread =
+            threads::start(std::thread::Builder::new().name("ums-reports".into()), write_all);
         queue.writing = thread.is_ok();
         if thread.is_err() {
             // The next report tries again.

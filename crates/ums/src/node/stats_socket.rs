@@ -32,6 +32,7 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use crate::os::linux::call;
+use crate::os::threads;
 
 /// How long one client may take to send its question, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -145,7 +146,7 @@ pub(crate) fn serve(
     let (listener, ending) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
     let (inbox, end) = (listener.clone(), ending.clone());
     let builder = std::thread::Builder::new().name("ums-stats".into());
-    let thread = builder.spawn(move || stand(&inbox, &end, answer))?;
+    let thread = threads::start(builder, move || stand(&inbox, &end, answer))?;
     Ok(Serving { path, file, listener, ending, thread: Some(thread) })
 }
 

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::node::Node;
 use crate::observe::trace::{TraceFormat, TraceOrder};
+use crate::os::threads;
 
 /// How long one client may take to send its request, and how long to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -64,7 +65,7 @@ impl Node {
         let ending = Arc::new(AtomicBool::new(false));
         let (node, end) = (self.clone(), ending.clone());
         let builder = std::thread::Builder::new().name("ums-metrics".into());
-        let thread = builder.spawn(move || {
+        let thread = threads::start(builder, move || {
             let taken = Arc::new(AtomicUsize::new(0));
             for client in listener.incoming() {
                 if end.load(Ordering::Acquire) {
@@ -162,7 +163,7 @@ fn serve(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>, taken: &Arc<A
     let client = Arc::new(client);
     let (its_node, its_client, end) = (node.clone(), client.clone(), ending.clone());
     let builder = std::thread::Builder::new().name("ums-metrics".into());
-    let thread = builder.spawn(move || {
+    let thread = threads::start(builder, move || {
         let _place = place;
         // Errors are ignored: the client has gone away or has sent nonsense.
         let _ = answer(&its_node, &its_client, &end);

@@ -71,7 +71,7 @@ pub fn spawn(
     if let Some(enlisted) = sim::enlist(&name) {
         let (enlisted, builder) = (enlisted?, builder.name(name));
         let place = enlisted.clone();
-        let spawned = builder.spawn(move || {
+        let spawned = start(builder, move || {
             place.enter();
             main();
         });
@@ -80,8 +80,21 @@ pub fn spawn(
             .map(|real| ThreadHandle { real: Real::OfStd(real), simulated })
             .inspect_err(|_| enlisted.strike());
     }
-    let real = builder.name(name).spawn(main)?;
+    let real = start(builder.name(name), main)?;
     Ok(ThreadHandle { real: Real::OfStd(real), simulated: None })
+}
+
+/// Creates a thread that is in no simulated world. What it executes is boxed, so that std's code
+/// for starting threads is compiled once, and not for every function that a thread executes.
+///
+/// # Errors
+/// An error of the operating system.
+pub fn start(
+    builder: std::thread::Builder,
+    main: impl FnOnce() + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    let main: Box<dyn FnOnce() + Send> = Box::new(main);
+    builder.spawn(main)
 }
 
 /// Creates a thread on a stack of a pool for threads. Not for simulated worlds.

@@ -38,6 +38,7 @@ use crate::os::linux::cpus;
 use crate::os::linux::perf::Last;
 use crate::os::linux::plain;
 use crate::os::lock::Lock;
+use crate::os::threads;
 use crate::record::report::{self, WarningKind};
 
 /// How many looks of the watcher find nothing before it backs off.
@@ -99,8 +100,7 @@ impl Place {
         watchdog::watch(&subject)?;
         let mine = place.clone();
         let thread = std::thread::Builder::new().name(format!("ums-watcher/{cpu}"));
-        let thread = thread.stack_size(64 << 10).spawn(move || mine.watch());
-        match thread {
+        match threads::start(thread.stack_size(64 << 10), move || mine.watch()) {
             Ok(thread) => *place.watcher.lock() = Some(thread),
             Err(error) => {
                 watchdog::forget(&subject);

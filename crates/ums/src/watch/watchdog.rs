@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::os::asleep::Asleep;
 use crate::os::event::ThreadEvent;
 use crate::os::lock::Lock;
+use crate::os::threads;
 
 /// A place or a scheduler that the watchdog looks at.
 pub(crate) trait Subject: Send + Sync {
@@ -58,7 +59,7 @@ pub(crate) fn watch(subject: &Arc<dyn Subject>) -> io::Result<()> {
     let mut started = STARTED.lock();
     if !*started {
         let thread = std::thread::Builder::new().name("ums-watchdog".into());
-        thread.stack_size(64 << 10).spawn(|| watch_forever(dog))?;
+        threads::start(thread.stack_size(64 << 10), || watch_forever(dog))?;
         *started = true;
     }
     dog.subjects.lock().push(subject.clone());

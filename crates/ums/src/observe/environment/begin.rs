@@ -12,6 +12,7 @@ use crate::node::Node;
 #[cfg(feature = "metrics")]
 use crate::node::stats_socket::StatsSocket;
 use crate::observe::trace::TraceFormat;
+use crate::os::threads;
 use crate::record::report;
 
 /// How much of a node's life is recorded.
@@ -78,7 +79,7 @@ fn record(node: &Node, path: PathBuf, format: TraceFormat) -> io::Result<()> {
             Err(error) => report::say(format_args!("UMS_TRACE: {path}: {error}")),
         }
     };
-    let thread = std::thread::Builder::new().name("ums-trace".into()).spawn(work)?;
+    let thread = threads::start(std::thread::Builder::new().name("ums-trace".into()), work)?;
     *node.inner.recording.lock() = Some(Box::new(move || {
         ending.store(true, Ordering::Release);
         let _ = thread.join();

@@ -19,6 +19,7 @@ use crate::node::{Node, NodeInner};
 use crate::os::linux::handlers;
 use crate::os::lock::Lock;
 use crate::os::stderr::keep_standard_descriptors_taken;
+use crate::os::threads;
 use crate::record::plural::counted;
 use crate::scheduler::lists::worker_list::State;
 
@@ -51,7 +52,7 @@ fn be_there() -> std::io::Result<()> {
     keep_standard_descriptors_taken();
     let mut bell = File::from(eventfd(0, EventfdFlags::CLOEXEC)?);
     let rings = bell.try_clone()?.into();
-    std::thread::Builder::new().name("ums-stacks".into()).spawn(move || {
+    threads::start(std::thread::Builder::new().name("ums-stacks".into()), move || {
         let mut count = [0; 8];
         while bell.read_exact(&mut count).is_ok() {
             print();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::TraceFormat;
 use crate::node::Node;
+use crate::os::threads;
 
 /// A trace that a client has asked for.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +49,7 @@ impl TraceOrder {
             drop(node);
             deliver(trace.in_format(self.format));
         };
-        let thread = std::thread::Builder::new().name("ums-trace".into()).spawn(record);
+        let thread = threads::start(std::thread::Builder::new().name("ums-trace".into()), record);
         thread.map(drop).map_err(|_| "the system refuses a thread")
     }
 }

@@ -45,6 +45,7 @@ use super::waiting::TokenMap;
 use crate::os::asleep::Asleep;
 use crate::os::driver::{Done, LiveOp, Op, Waker};
 use crate::os::lock::{Lock, LockCondvar};
+use crate::os::threads;
 
 /// The most helpers of a pool.
 pub const HELPERS_MAX: u32 = 16;
@@ -256,7 +257,7 @@ impl Pool {
         drop(state);
         let name = format!("ums-{}-{number}", self.name);
         let builder = std::thread::Builder::new().name(name).stack_size(STACK);
-        if builder.spawn(move || self.helper(number)).is_err() {
+        if threads::start(builder, move || self.helper(number)).is_err() {
             self.without(number);
         }
     }

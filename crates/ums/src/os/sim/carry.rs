@@ -31,6 +31,7 @@ use crate::os;
 use crate::os::clock::NEVER;
 use crate::os::event::ThreadEvent;
 use crate::os::lock::Lock;
+use crate::os::threads;
 
 /// The membership of a host's kernel thread while no context has it. There is one for each
 /// scheduler.
@@ -152,7 +153,7 @@ pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<ThreadEvent> {
         PLACE.take().into_iter().for_each(|mut place| place.number = 0);
         world.sleeps_on_own_thread(number);
     };
-    let thread = std::thread::Builder::new().name("ferryman".into()).spawn(ferryman);
+    let thread = threads::start(std::thread::Builder::new().name("ferryman".into()), ferryman);
     thread.unwrap_or_else(|error| panic!("no thread for a ferryman: {error}"));
     saved
 }

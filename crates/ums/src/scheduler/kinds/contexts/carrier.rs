@@ -58,7 +58,7 @@ use context::{Context, Host};
 use super::mine::{self, Mine};
 use crate::os::entry::Inside;
 use crate::os::linux::sample;
-use crate::os::threads::Promise;
+use crate::os::threads::{self, Promise};
 use crate::os::{self, clock};
 use crate::scheduler::blocks::REASON;
 use crate::scheduler::lists::worker_list::State;
@@ -117,7 +117,8 @@ impl Scheduler {
             let (tell, told) = Promise::new();
             let scheduler = self.clone();
             let thread = std::thread::Builder::new().name(format!("ums-{}/carrier", self.name()));
-            let made = thread.stack_size(STACK).spawn(move || scheduler.carry(at, root, tell));
+            let carry = move || scheduler.carry(at, root, tell);
+            let made = threads::start(thread.stack_size(STACK), carry);
             let made = made.and_then(|thread| {
                 crew.push(thread);
                 told.wait().unwrap_or_else(|| Err(io::Error::other("it ended at its start")))
