@@ -1117,8 +1117,8 @@ int64_t ums_read(int fd, void *buffer, size_t len, uint64_t offset, uint64_t tim
  * Writes, and waits until the write has completed; other workers run meanwhile. Returns the number
  * of bytes, which may be less than `len`. Pipes and sockets must be in non-blocking mode
  * (O_NONBLOCK): in blocking mode the call may block its scheduler, and the time limit then has no
- * effect. -ECANCELED: the work request was cancelled, the write would have to wait, and nothing
- * was written.
+ * effect. -ECANCELED: the work request was cancelled, the write to a pipe or socket would have to
+ * wait, and nothing was written. A cancellation does not end a write to a file.
  */
 int64_t ums_write(int fd, const void *buffer, size_t len, uint64_t offset, uint64_t timeout_ns);
 

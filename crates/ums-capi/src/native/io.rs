@@ -407,9 +407,15 @@ fn wait(fd: Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
             poll(&fd, &what, timeout_ns)?;
         }
         let (shared, wait) = (Arc::<Shared>::default(), Wait::new(what.reason()));
+        let written = if let What::Write(_, offset) = what { Some(offset) } else { None };
         let pending = what.request(fd, shared.clone())?.submit();
         let limit = Instant::now().checked_add(span(timeout_ns));
-        let waited = shared.wait(limit.map_or(wait, |limit| wait.until(limit)));
+        let limited = limit.map_or(wait, |limit| wait.until(limit));
+        let mut waited = shared.wait(limited);
+        if waited.is_err() && written.is_some_and(|offset| is_file(&fd, offset)) {
+            // A cancellation does not end it, so that the caller knows whether it has happened.
+            waited = shared.wait(limited.uncancellable());
+        }
         if waited.is_err() {
             pending.cancel();
             // Also if the caller's work request is cancelled: the buffer is in use until then.
@@ -424,6 +430,12 @@ fn wait(fd: Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
         }
     });
     if code < 0 { i64::from(code) } else { result }
+}
+
+/// Returns whether the descriptor that is used at this offset is that of a file: it has a position.
+fn is_file(fd: &Descriptor, offset: u64) -> bool {
+    // SAFETY: Plain Call: it has no memory.
+    offset != UMS_CURRENT || unsafe { libc::lseek(fd.number(), 0, libc::SEEK_CUR) } >= 0
 }
 
 /// Waits until the descriptor is ready, or the time limit expires. On a plain thread this comes
@@ -543,8 +555,8 @@ pub unsafe extern "C" fn ums_read(
 /// Writes, and waits until the write has completed; other workers run meanwhile. Returns the number
 /// of bytes, which may be less than `len`. Pipes and sockets must be in non-blocking mode
 /// (O_NONBLOCK): in blocking mode the call may block its scheduler, and the time limit then has no
-/// effect. -ECANCELED: the work request was cancelled, the write would have to wait, and nothing
-/// was written.
+/// effect. -ECANCELED: the work request was cancelled, the write to a pipe or socket would have to
+/// wait, and nothing was written. A cancellation does not end a write to a file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_write(
     fd: Descriptor,

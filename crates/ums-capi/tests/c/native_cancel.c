@@ -58,6 +58,24 @@ static void refused(void)
     CHECK(byte == 'a');
 }
 
+/* A write to a file is made, also where it waits for the disk. */
+static void write_files(void)
+{
+    static char page[4096];
+    int flags[] = { 0, O_DSYNC };
+    for (int i = 0; i < 2; i++) {
+        char name[] = "/tmp/ums-capi-cancel-XXXXXX";
+        int file = mkostemp(name, flags[i]);
+        CHECK(file >= 0);
+        unlink(name);
+        for (int n = 0; n < 20; n++) {
+            IS(4096, ums_write(file, page, sizeof page, n * 4096ull, UMS_FOREVER));
+            IS(4096, ums_write(file, page, sizeof page, UMS_CURRENT, UMS_FOREVER));
+        }
+        close(file);
+    }
+}
+
 /* A call that need not wait succeeds, and a write writes what there is room for. */
 static void granted(void)
 {
@@ -78,6 +96,7 @@ static void granted(void)
         all += written;
     CHECK(all > 0);
     IS(-ECANCELED, written);
+    write_files();
 }
 
 /* In a shield all of that is as if the task was not cancelled. */
