@@ -20,6 +20,8 @@ use ums::sync::Mutex;
 /// The longest argument, and the most of a command.
 const BYTES_MAX: usize = 16 << 20;
 const ARGUMENTS_MAX: usize = 100_000;
+/// The longest line, with its end.
+const LINE_MAX: usize = 64 << 10;
 const SHARDS: usize = 64;
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -51,12 +53,12 @@ fn connection(stream: &TcpStream, store: &Store) -> io::Result<()> {
     loop {
         let command = match read_command(&mut input) {
             Ok(Some(command)) => command,
-            Ok(None) => return Ok(()),
+            Ok(None) => return (&*stream).write_all(&answers),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 Answer::Error(format!("ERR Protocol error: {error}")).write(&mut answers);
                 return (&*stream).write_all(&answers);
             }
-            Err(error) => return Err(error),
+            Err(error) => return (&*stream).write_all(&answers).and(Err(error)),
         };
         let (name, arguments) = command.split_first().expect("a command has a name");
         carry_out(&name.to_ascii_uppercase(), arguments, store).write(&mut answers);
@@ -109,9 +111,16 @@ fn read_string(input: &mut impl BufRead) -> io::Result<Bytes> {
     Ok(bytes)
 }
 
+/// Reads a line, without its end. It is empty at the end of the input.
 fn read_line(input: &mut impl BufRead) -> io::Result<Bytes> {
     let mut line = Vec::new();
-    input.take(64 << 10).read_until(b'\n', &mut line)?;
+    input.take(LINE_MAX as u64).read_until(b'\n', &mut line)?;
+    if line.last().is_some_and(|byte| *byte != b'\n') {
+        return Err(match line.len() {
+            LINE_MAX => invalid("the line is too long"),
+            _ => ErrorKind::UnexpectedEof.into(), // the client has left in the middle of it
+        });
+    }
     while matches!(line.last(), Some(b'\r' | b'\n')) {
         line.pop();
     }
