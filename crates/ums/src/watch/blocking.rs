@@ -16,11 +16,7 @@ use crate::os::entry;
 impl Watched {
     /// Called by the thread itself: runs an interposed call that may block. If the call is certain
     /// to block, the thread gives its place up first.
-    pub(super) fn call<R>(
-        &'static self,
-        blocks: impl FnOnce() -> Blocks,
-        call: impl FnOnce() -> R,
-    ) -> R {
+    pub(super) fn call(&'static self, blocks: &dyn Fn() -> Blocks, call: &mut dyn FnMut()) {
         if entry::is_inside() {
             return call();
         }
@@ -37,22 +33,20 @@ impl Watched {
         while !self.word.begin_call() {
             self.gate_outside(true);
         }
-        let result = call();
+        call();
         if let Some(lost) = self.must_wait(self.word.end_call()) {
             keep_errno(|| self.gate_outside(lost));
         }
-        result
     }
 
     /// Called by the thread itself, after it has given its place up and its word says REVOKED:
     /// makes the call, and passes the gate after it.
-    fn call_without_place<R>(&'static self, call: impl FnOnce() -> R) -> R {
-        let result = call();
+    fn call_without_place(&'static self, call: &mut dyn FnMut()) {
+        call();
         // A SIGTRAP at the end of the call may have been the gate already.
         if !self.word.pass() {
             keep_errno(|| self.gate_outside(true));
         }
-        result
     }
 
     /// Called by the thread itself, in user code: gives its place up. From then on the thread is in
@@ -68,7 +62,7 @@ impl Watched {
     }
 
     /// Called by the thread itself, hosted and in user code: runs an interposed call.
-    pub(super) fn call_of_hosted<R>(&'static self, blocks: Blocks, call: impl FnOnce() -> R) -> R {
+    pub(super) fn call_of_hosted(&'static self, blocks: Blocks, call: &mut dyn FnMut()) {
         match blocks {
             Blocks::Unlikely => call(),
             // The thread must stay on its host, so the call holds up the host.
@@ -81,7 +75,7 @@ impl Watched {
             Blocks::Unknown => {
                 gate_handler().leave_host(false);
                 self.word.leave();
-                self.call(|| Blocks::Unknown, call)
+                self.call(&|| Blocks::Unknown, call)
             }
         }
     }

@@ -46,7 +46,7 @@ use super::interrupted::Interrupted;
 use super::means::Blocks;
 use super::signals;
 use super::state::BlockedCall;
-use super::thread::{gate_handler, me};
+use super::thread::{Watched, gate_handler, me};
 use crate::os::linux::handlers::SignalFrame;
 
 /// Returns whether the calling thread is watched.
@@ -115,16 +115,33 @@ pub(crate) fn detect_here(handler: &'static dyn BlockHandler) {
 /// likely the call is to block.
 #[doc(hidden)]
 #[inline]
-pub fn may_block<B: Into<Blocks>, R>(blocks: impl FnOnce() -> B, call: impl FnOnce() -> R) -> R {
-    match (me(), HANDLER.get()) {
+pub fn may_block<B: Into<Blocks>, R>(blocks: impl Fn() -> B, call: impl FnOnce() -> R) -> R {
+    let (me, handler) = (me(), HANDLER.get());
+    if me.is_none() && handler.is_none() {
+        return call();
+    }
+    let (mut call, mut result) = (Some(call), None);
+    let mut once = || result = call.take().map(|call| call());
+    detect(me, handler, &|| blocks().into(), &mut once);
+    result.expect("the call is made")
+}
+
+/// The part of [`may_block`] that is compiled once for all functions.
+fn detect(
+    me: Option<&'static Watched>,
+    handler: Option<&'static dyn BlockHandler>,
+    blocks: &dyn Fn() -> Blocks,
+    call: &mut dyn FnMut(),
+) {
+    match (me, handler) {
         (None, None) => call(),
-        (Some(me), None) => me.call(|| blocks().into(), call),
+        (Some(me), None) => me.call(blocks, call),
         (Some(me), Some(_)) if !me.word.in_user() => call(),
         (me, Some(handler)) => match me {
-            _ if blocks().into() >= handler.least_likelihood() => {
+            _ if blocks() >= handler.least_likelihood() => {
                 run_by(|call| handler.run_declared(call), call)
             }
-            Some(me) => me.call(|| Blocks::Unknown, call),
+            Some(me) => me.call(&|| Blocks::Unknown, call),
             None => call(),
         },
     }
@@ -144,10 +161,10 @@ pub(super) fn poked(frame: &mut SignalFrame<'_>, seen: Option<BlockedCall>, ends
     // here, inside the handler, pokes could interrupt it here again and again.
     let Some(handler) = HANDLER.get().filter(|handler| handler.may_leave()) else { return };
     let Some(call) = Interrupted::find(frame, seen) else { return };
-    let result = match ends {
-        true => -i64::from(libc::EINTR),
-        false => run_by(|run| handler.run_seen(run), || call.make()),
-    };
+    let mut result = -i64::from(libc::EINTR);
+    if !ends {
+        run_by(|run| handler.run_seen(run), &mut || result = call.make());
+    }
     call.is_over(frame, result);
 }
 
@@ -185,15 +202,14 @@ pub(crate) fn settle() {
 }
 
 #[cold]
-fn run_by<R>(run: impl FnOnce(&mut dyn FnMut()), call: impl FnOnce() -> R) -> R {
+fn run_by(run: impl FnOnce(&mut dyn FnMut()), call: &mut dyn FnMut()) {
     // Rejoining the scheduler may change errno, so the errno that the call has left is kept.
-    let (mut call, mut result, mut kept) = (Some(call), None, errno());
+    let mut kept = errno();
     run(&mut || {
-        result = call.take().map(|call| call());
+        call();
         kept = errno();
     });
     set_errno(kept);
-    result.expect("the handler runs the call")
 }
 
 /// A function of the C library, looked up by name.

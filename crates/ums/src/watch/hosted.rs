@@ -117,10 +117,10 @@ impl Watched {
             return;
         }
         let Some(call) = Interrupted::find(frame, seen) else { return };
-        let result = match ends {
-            true => -i64::from(libc::EINTR),
-            false => self.call_of_hosted(Blocks::Certain, || call.make()),
-        };
+        let mut result = -i64::from(libc::EINTR);
+        if !ends {
+            self.call_of_hosted(Blocks::Certain, &mut || result = call.make());
+        }
         call.is_over(frame, result);
     }
 }

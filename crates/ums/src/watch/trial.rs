@@ -125,13 +125,14 @@ fn run(how: Mechanism) -> Result<(), String> {
     let (mine, at) = (handler.clone(), place.clone());
     let thread = std::thread::spawn(move || {
         let outcome = be_watched(&mine, &at, how, |me| {
-            let mut byte = [0];
-            let read = match how {
+            let mut result = Ok(0);
+            let mut read = || result = reader.read(&mut [0]);
+            match how {
                 // This mechanism has a gate only at interposed calls, so the call is made as one.
-                Mechanism::Calls => me.call(|| Blocks::Unknown, || reader.read(&mut byte)),
-                _ => reader.read(&mut byte),
-            };
-            read.map_err(|e| e.to_string())
+                Mechanism::Calls => me.call(&|| Blocks::Unknown, &mut read),
+                _ => read(),
+            }
+            result.map_err(|e| e.to_string())
         });
         let _ = tell.send(outcome);
     });
