@@ -265,10 +265,10 @@ pub const TABLE: &[Entry] = &[
     ("future::block_on_until", Both, |_| {
         receives(moments(), |(_, r), t| came(block_on_until(t, r.recv_async())));
     }),
-    ("bounds::with_timeout", Both, |_| {
+    ("current::with_timeout", Both, |_| {
         event(spans(), |e, t| with_timeout(t, || came(e.wait())));
     }),
-    ("bounds::with_deadline", Both, |_| {
+    ("current::with_deadline", Both, |_| {
         event(moments(), |e, t| with_deadline(t, || came(e.wait())));
     }),
     ("current::sleep", Both, |_| sleeps(ums::sleep)),
