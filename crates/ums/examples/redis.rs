@@ -17,7 +17,7 @@ use ums::net::{TcpListener, TcpStream};
 use ums::process::Signals;
 use ums::sync::Mutex;
 
-/// The longest argument, and the most of a command.
+/// The most bytes in the arguments of a command, and the most arguments.
 const BYTES_MAX: usize = 16 << 20;
 const ARGUMENTS_MAX: usize = 100_000;
 /// The longest line, with its end.
@@ -83,25 +83,27 @@ fn read_command(input: &mut impl BufRead) -> io::Result<Option<Vec<Bytes>>> {
             }
             continue; // an empty line
         };
-        if *kind != b'*' {
+        let command: Vec<Bytes> = if *kind == b'*' {
+            let (count, mut left) = (length(count, ARGUMENTS_MAX)?, BYTES_MAX);
+            (0..count).map(|_| read_string(input, &mut left)).collect::<io::Result<_>>()?
+        } else {
             let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-            return Ok(
-                Some(words.map(Bytes::from).collect()).filter(|all: &Vec<_>| !all.is_empty())
-            );
-        }
-        let count = length(count, ARGUMENTS_MAX)?;
-        if count > 0 {
-            return (0..count).map(|_| read_string(input)).collect::<io::Result<_>>().map(Some);
+            words.map(Bytes::from).collect()
+        };
+        if !command.is_empty() {
+            return Ok(Some(command));
         }
     }
 }
 
-fn read_string(input: &mut impl BufRead) -> io::Result<Bytes> {
+/// Reads a string of at most `left` bytes, and takes its length from `left`.
+fn read_string(input: &mut impl BufRead, left: &mut usize) -> io::Result<Bytes> {
     let line = read_line(input)?;
     let length = match line.split_first() {
-        Some((b'$', digits)) => length(digits, BYTES_MAX)?,
+        Some((b'$', digits)) => length(digits, *left)?,
         _ => return Err(invalid("expected '$'")),
     };
+    *left -= length;
     // Not more at once than has arrived, whatever the client says.
     let mut bytes = Vec::with_capacity(length.min(64 << 10));
     if input.take(length as u64).read_to_end(&mut bytes)? < length {

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The longest line, in bytes.
 const LINE_MAX: usize = 64 << 10;
 
+/// The most bytes in the arguments of a command.
+const BYTES_MAX: usize = 16 << 20;
+
 /// A running server. Dropping it kills the process.
 struct Server {
     child: Child,
@@ -63,4 +66,15 @@ fn a_line_that_is_too_long_or_has_no_end_is_not_carried_out() {
     assert_eq!(server.answers(b"GET key\n"), "$1\r\n1\r\n");
     *line.last_mut().unwrap() = b'\n';
     assert_eq!(server.answers(&line), ":1\r\n", "a line may be so long with its end");
+}
+
+#[test]
+fn a_command_has_an_end_and_blank_lines_are_no_commands() {
+    let server = Server::start();
+    assert_eq!(server.answers(b"  \n*0\r\nPING\n"), "+PONG\r\n");
+    let mut command = format!("*2\r\n${}\r\n", BYTES_MAX).into_bytes();
+    command.resize(command.len() + BYTES_MAX, b'x');
+    command.extend(b"\r\n$1\r\n");
+    let answer = "-ERR Protocol error: invalid length\r\n";
+    assert_eq!(server.answers(&command), answer, "one more byte is too many");
 }
