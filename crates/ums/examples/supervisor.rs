@@ -4,9 +4,9 @@
 //!
 //! Each command is a line for `sh`. A process that ends is started again, after a pause that
 //! doubles up to ten seconds as long as it ends within ten seconds. The children that it leaves
-//! behind are killed before. SIGTERM and Ctrl-C ask the
-//! processes and their own children to end, and kill those that have not ended within five seconds.
-//! A second signal ends the supervisor at once.
+//! behind are killed before. SIGTERM and Ctrl-C ask the processes and their own children to end,
+//! and kill those that have not ended within five seconds. A second signal ends the supervisor at
+//! once.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;

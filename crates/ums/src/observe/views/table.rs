@@ -44,6 +44,7 @@ pub enum View {
     Deadlocks,
 }
 
+/// How many views there are. Three show what the monitor has found.
 const VIEWS: usize = if cfg!(feature = "monitor") { 17 } else { 14 };
 
 impl View {
