@@ -172,9 +172,15 @@ impl<T> State<T> {
         }
     }
 
+    /// Returns whether [`take`](State::take) would return `Empty`.
+    #[inline]
+    fn has_nothing(&self) -> bool {
+        self.buffer.is_empty() && self.senders.is_empty() && !self.no_senders
+    }
+
     /// Takes the oldest value. A returned sender must be made ready: its value was taken, or has
     /// moved into the buffer.
-    #[inline]
+    #[inline(never)]
     fn take(&mut self) -> Result<(T, Option<Claimed>), TryRecvError> {
         if let Some(value) = self.buffer.pop_front() {
             let sender = self.senders.take().map(|(next, sender)| {
@@ -402,9 +408,15 @@ impl<T> Receiver<T> {
         // Declared first, as in `send_within`.
         let mut slot = Slot::new(None);
         let me = Operation::begin();
-        let take = |state: &mut State<T>, _: &mut Slot<T>| match state.take() {
-            Err(TryRecvError::Empty) => None,
-            done => Some(done),
+        let take = |state: &mut State<T>, _: &mut Slot<T>| {
+            // Mostly so before a wait. The rest is too large to be inlined.
+            if state.has_nothing() {
+                return None;
+            }
+            match state.take() {
+                Err(TryRecvError::Empty) => None,
+                done => Some(done),
+            }
         };
         let wait = self.channel.wait(WaitReason::CHANNEL_RECEIVE, patience);
         let outcome = match slot::wait_unless(&me, wait, State::receivers, &mut slot, take) {

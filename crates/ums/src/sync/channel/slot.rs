@@ -137,6 +137,12 @@ impl<T> Slots<T> {
         self.0.grant_all()
     }
 
+    /// Returns whether there is no ticket.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns whether there is a ticket of another wait than this one's.
     pub(super) fn has_other_than(&self, ticket: Ticket) -> bool {
         self.0.iter().any(|(other, _)| other.arm(0) != ticket.arm(0))
