@@ -270,21 +270,15 @@ impl Scheduler {
         };
         // Read when the present turn began, a moment ago.
         let now = core.turn_at;
-        self.count_start(core, id, request.state(), now);
+        self.count_queued(request.state(), now);
+        core.record_at(RingEvent::Start, id, request.state().id as u32, now);
         core.workers.start(id, request, now);
         Some(id)
     }
 
-    /// Counts and records that a worker starts a request.
-    #[inline]
-    pub(super) fn count_start(&self, core: &Core, id: WorkerId, request: &RequestState, now: u64) {
-        self.count_queued(request, now);
-        core.record_at(RingEvent::Start, id, request.id as u32, now);
-    }
-
     /// Counts how long a request that starts now was queued.
     #[inline]
-    fn count_queued(&self, request: &RequestState, now: u64) {
+    pub(super) fn count_queued(&self, request: &RequestState, now: u64) {
         let row = self.waits.row(WaitReason::THREADPOOL);
         add(&row.begun, 1);
         row.ended(now.saturating_sub(request.enqueued), 0);

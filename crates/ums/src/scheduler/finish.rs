@@ -254,11 +254,11 @@ impl Scheduler {
     #[inline]
     fn go_on_with(&self, core: &mut Core, me: WorkerId, request: WorkRequest, now: u64) -> Next {
         core.end_turn(self, now, 0);
-        core.record_at(RingEvent::Finish, me, 0, now);
-        self.count_start(core, me, request.state(), now);
+        self.count_queued(request.state(), now);
         core.workers.go_on(me, now);
-        // No switch, but the trace shows that it runs again.
-        core.record_at(RingEvent::Switch, me, 0, now);
+        let start = (RingEvent::Start, me, request.state().id as u32);
+        // The last one is no switch, but the trace shows that the worker runs again.
+        core.record_all([(RingEvent::Finish, me, 0), start, (RingEvent::Switch, me, 0)], now);
         self.publish_at_times(core);
         Next::Request(request)
     }
