@@ -200,10 +200,13 @@ impl Scheduler {
     /// been taken from the own lane.
     #[inline]
     pub(super) fn passes_over_older(&self, core: &mut Core, request: &RequestState) -> bool {
-        let older = |first: Option<u64>| first.is_some_and(|first| first <= request.enqueued);
-        (!self.queue.is_empty() && self.queue.has_older(request))
-            || older(core.workers.first_since(core.workers.signalled))
-            || older(core.workers.first_since(core.workers.yielded))
+        self.passes_over_requests(request) || core.has_worker_older_than(request)
+    }
+
+    /// Does the same if no worker is ready but the one that has queued the request.
+    #[inline]
+    pub(super) fn passes_over_requests(&self, request: &RequestState) -> bool {
+        !self.queue.is_empty() && self.queue.has_older(request)
     }
 
     /// Counts a choice that a join made at the time `now`, in ticks, and that left something older
@@ -319,6 +322,14 @@ impl Scheduler {
 }
 
 impl Core {
+    /// Returns whether a worker has been ready since before this request was queued.
+    #[inline]
+    pub(super) fn has_worker_older_than(&mut self, request: &RequestState) -> bool {
+        let lists = [self.workers.signalled, self.workers.yielded];
+        let mut first = lists.into_iter().filter_map(|list| self.workers.first_since(list));
+        first.any(|since| since <= request.enqueued)
+    }
+
     /// Returns false during the pause after a failed creation of a worker.
     pub(super) fn may_create(&self) -> bool {
         self.create_again == 0 || clock::now() >= self.create_again

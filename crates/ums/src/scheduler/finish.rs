@@ -28,7 +28,7 @@ use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::siblings::Siblings;
 use crate::scheduler::lists::worker_list::State;
-use crate::scheduler::request::WorkRequest;
+use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::wait::{Claimed, Waiter};
 
 /// A request that a worker has ended.
@@ -103,7 +103,11 @@ impl Scheduler {
         let next = self.with(|core| {
             let row = core.siblings.row_of(position);
             let in_row = row.and_then(|row| self.next_in_row(core, me, row, position, now));
-            in_row.or_else(|| self.next_request(core, me, now))
+            let next = in_row.or_else(|| self.next_request(core, now))?;
+            if let Next::Request(request) = &next {
+                self.go_on_with(core, me, request.state(), now);
+            }
+            Some(next)
         });
         let Some(next) = next else {
             self.with(|core| core.end_request(self, me, now));
@@ -170,10 +174,13 @@ impl Scheduler {
             core.siblings.next_begins();
             // As if the parent waited for it already.
             request.state().make_urgent();
-            if self.passes_over_older(core, request.state()) {
+            let state = request.state();
+            let has_others = core.workers.runnable() > 1;
+            if self.passes_over_requests(state) || (has_others && core.has_worker_older_than(state))
+            {
                 self.count_passed_by_join(core, now);
             }
-            return Some(self.go_on_with(core, me, request, now));
+            return Some(Next::Request(request));
         }
         core.workers.shift(parent, State::Runnable, State::Running, 0);
         if !self.options.kind.can_resume(core, parent) {
@@ -227,11 +234,11 @@ impl Scheduler {
         self.publish_at_times(core);
     }
 
-    /// Takes the first request of the own lane for worker `me`. Returns None if a turn might choose
+    /// Takes the first request of the own lane for the current worker. Returns None if a turn might choose
     /// something else; then nothing has changed, except perhaps where the next search of the lane
     /// begins.
     #[inline]
-    fn next_request(&self, core: &mut Core, me: WorkerId, now: u64) -> Option<Next> {
+    fn next_request(&self, core: &mut Core, now: u64) -> Option<Next> {
         // If there are workers beyond the limit, this may be one that takes urgent requests only.
         let others_first = core.workers.runnable() > 0 && !core.fairness.goes_by_age();
         if self.queue.is_empty()
@@ -247,20 +254,19 @@ impl Scheduler {
             lists.map(|list| core.workers.first_since(list).unwrap_or(u64::MAX));
         let request = self.queue.take_own_until(signalled.min(yielded))?;
         core.fairness.chosen_by_age();
-        Some(self.go_on_with(core, me, request, now))
+        Some(Next::Request(request))
     }
 
     /// Worker `me`, which has ended its request, begins this one at once.
     #[inline]
-    fn go_on_with(&self, core: &mut Core, me: WorkerId, request: WorkRequest, now: u64) -> Next {
+    fn go_on_with(&self, core: &mut Core, me: WorkerId, request: &RequestState, now: u64) {
         core.end_turn(self, now, 0);
-        self.count_queued(request.state(), now);
+        self.count_queued(request, now);
         core.workers.go_on(me, now);
-        let start = (RingEvent::Start, me, request.state().id as u32);
+        let start = (RingEvent::Start, me, request.id as u32);
         // The last one is no switch, but the trace shows that the worker runs again.
         core.record_all([(RingEvent::Finish, me, 0), start, (RingEvent::Switch, me, 0)], now);
         self.publish_at_times(core);
-        Next::Request(request)
     }
 
     /// Returns whether a turn that begins now has nothing to do but to choose. Makes no system
@@ -329,7 +335,7 @@ mod tests {
         node.run(|| {
             let queued = crate::spawn(|| ());
             let here = here().expect("it runs on a worker");
-            let next = here.with(|core| here.next_request(core, core.current, clock::ticks()));
+            let next = here.with(|core| here.next_request(core, clock::ticks()));
             let Some(Next::Request(request)) = next else { panic!("it takes a turn") };
             assert_eq!(request.state().id, queued.request_id());
             here.queue.queue_again(request);

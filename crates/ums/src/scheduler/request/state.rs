@@ -220,13 +220,23 @@ impl RequestState {
                 self.word.store(word & !PHASE | DONE, Ordering::Release);
                 word
             }
-            None => self.finish_beside_others(),
+            None => self.finish_at_once(word).unwrap_or_else(|| self.finish_beside_others()),
         };
         // From here on no canceller uses the runner.
         runner.inspect(|waiter| waiter.cancelled.store(false, Ordering::Relaxed));
         ended & JOINED != 0
     }
 
+    /// Returns the word, if nothing has changed it and no canceller uses the runner. The orders are
+    /// those of `finish_beside_others`.
+    #[inline]
+    fn finish_at_once(&self, word: u32) -> Option<u32> {
+        let to = word & !PHASE | DONE;
+        let swap = || self.word.compare_exchange(word, to, Ordering::AcqRel, Ordering::Acquire);
+        (word & RUNNER_IN_USE == 0 && swap().is_ok()).then_some(word)
+    }
+
+    #[cold]
     #[inline(never)]
     fn finish_beside_others(&self) -> u32 {
         // Release: the joiner sees the result. Acquire: this thread sees the joiner's ticket.
