@@ -156,7 +156,7 @@ impl Scheduler {
     /// Called when the last sibling of a row has ended, whose position is given. Takes the next
     /// sibling for worker `me`, or else chooses the parent. Returns None if something goes before
     /// both, or if the parent runs without the baton already; it is Preemptive then.
-    #[inline(never)]
+    #[inline(always)]
     fn next_in_row(
         &self,
         core: &mut Core,
@@ -182,6 +182,18 @@ impl Scheduler {
             }
             return Some(Next::Request(request));
         }
+        self.parent_goes_on(core, me, parent, now)
+    }
+
+    /// Chooses the parent of a row of siblings that has ended.
+    #[inline(never)]
+    fn parent_goes_on(
+        &self,
+        core: &mut Core,
+        me: WorkerId,
+        parent: WorkerId,
+        now: u64,
+    ) -> Option<Next> {
         core.workers.shift(parent, State::Runnable, State::Running, 0);
         if !self.options.kind.can_resume(core, parent) {
             return None;

@@ -291,7 +291,7 @@ impl WorkRequest {
 
     /// Ends the request, after `run`. Returns the claimed wait for its end, if a waiter waits; the
     /// caller makes that waiter ready. The caller is where it may use its scheduler.
-    #[inline]
+    #[inline(always)]
     pub fn end(&mut self) -> Option<Claimed> {
         if !self.state().finish() {
             return None;
