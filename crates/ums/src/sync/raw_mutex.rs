@@ -64,7 +64,7 @@ impl RawMutex {
     #[inline]
     pub fn try_lock(&self) -> bool {
         operation("mutex: try_lock");
-        self.try_lock_as(current::waiter())
+        self.try_lock_now()
     }
 
     /// Locks the mutex; waits as long as necessary and ignores cancellation. The monitor never ends
@@ -77,9 +77,7 @@ impl RawMutex {
     pub fn lock(&self, reason: WaitReason) {
         operation("mutex: lock");
         let endless = Patience::Endless;
-        while !self.try_lock_as(current::waiter())
-            && self.lock_slow(reason, endless, AsVictim::Never).is_err()
-        {}
+        while !self.try_lock_now() && self.lock_slow(reason, endless, AsVictim::Never).is_err() {}
     }
 
     /// Like [`RawMutex::lock`], for functions that return no error and may panic.
@@ -91,7 +89,7 @@ impl RawMutex {
     #[track_caller]
     pub(super) fn lock_or_panic(&self, reason: WaitReason) {
         operation("mutex: lock");
-        if !self.try_lock_as(current::waiter()) {
+        if !self.try_lock_now() {
             // A second panic would end the process.
             let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
             if let Err(error) = self.lock_slow(reason, Patience::Endless, how) {
@@ -113,7 +111,7 @@ impl RawMutex {
     #[inline]
     pub(super) fn lock_within(&self, reason: WaitReason, p: Patience) -> Result<(), WaitError> {
         operation("mutex: lock");
-        if self.try_lock_as(current::waiter()) {
+        if self.try_lock_now() {
             return Ok(());
         }
         self.lock_slow(reason, p, AsVictim::Fails)
@@ -143,10 +141,13 @@ impl RawMutex {
     }
 
     #[inline]
-    fn try_lock_as(&self, me: &'static Waiter) -> bool {
-        // The load spares a caller that will wait the locked instruction.
-        let free = self.word.load().is_null();
-        let locked = free && self.word.compare_exchange(Word::NULL, Word::of(me)).is_ok();
+    fn try_lock_now(&self) -> bool {
+        // The load spares a caller that will wait the locked instruction, and looking for itself.
+        if !self.word.load().is_null() {
+            return false;
+        }
+        let me = current::waiter();
+        let locked = self.word.compare_exchange(Word::NULL, Word::of(me)).is_ok();
         if locked {
             traced::taken(self, me);
         }
