@@ -157,8 +157,18 @@ impl<T> JoinHandle<T> {
     /// [`JoinError`] if the task panicked or never ran. [`JoinError::Wait`] with this handle if the
     /// caller's own work request was cancelled, or this wait was chosen to break a deadlock; the
     /// task continues then.
+    #[inline]
     pub fn join(mut self) -> Result<T, JoinError<JoinHandle<T>>> {
-        match self.join_within(NEVER) {
+        operation("task: join");
+        match self.result.take() {
+            Some(result) => Ok(result?),
+            None => self.join_slowly(),
+        }
+    }
+
+    #[inline(never)]
+    fn join_slowly(mut self) -> Result<T, JoinError<JoinHandle<T>>> {
+        match self.join_unended(|| What::new(WaitReason::JOIN), NEVER, AsVictim::Fails) {
             Ok(ended) => Ok(ended?),
             Err(error) => Err(JoinError::Wait(self, error)),
         }
@@ -207,9 +217,19 @@ impl<T> JoinHandle<T> {
         as_victim: AsVictim,
     ) -> Result<TaskResult<T>, WaitError> {
         operation("task: join");
-        if let Some(result) = self.result.take() {
-            return Ok(result);
+        match self.result.take() {
+            Some(result) => Ok(result),
+            None => self.join_unended(what, deadline, as_victim),
         }
+    }
+
+    /// Waits for a task that has not ended yet, as far as the caller has seen.
+    fn join_unended(
+        &mut self,
+        what: impl Fn() -> What,
+        deadline: u64,
+        as_victim: AsVictim,
+    ) -> Result<TaskResult<T>, WaitError> {
         self.result.withdraw_waker();
         let me = current::about_to_wait();
         let taken = self.promote(me.here());
