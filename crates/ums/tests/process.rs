@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use common::{both_kinds, child_errand, eventually, ms, on, run_child, start};
 use ums::process::{Child, Signals, output, status};
 use ums::sync::Select;
+use ums::{Node, WaitError};
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
@@ -114,6 +115,83 @@ fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
         });
         assert_eq!(left.unwrap(), 0, "its process group has ended, too");
     });
+}
+
+/// Runs the body in a task that is cancelled already.
+fn when_cancelled<T: Send + 'static>(
+    (node, s): (&Node, usize),
+    body: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (begins, begun) = std::sync::mpsc::channel();
+    let task = start(node, s, move || {
+        begins.send(()).unwrap();
+        ums::sleep(Duration::MAX).unwrap_err();
+        body()
+    });
+    begun.recv().unwrap(); // a task that is cancelled before it begins never runs
+    task.cancel();
+    task.join().unwrap()
+}
+
+#[track_caller]
+fn assert_cancelled<T: std::fmt::Debug>(result: std::io::Result<T>) {
+    let error = result.unwrap_err();
+    assert_eq!(WaitError::of(&error), Some(WaitError::Cancelled), "{error}");
+}
+
+#[test]
+fn a_cancelled_task_reads_no_more_of_a_child_but_writes_a_last_line() {
+    both_kinds(|node, _, n| {
+        let mut cat = Command::new("cat");
+        let cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Child::spawn(cat).unwrap().kill_on_drop();
+        child.stdin.as_mut().unwrap().write_all(b"first ").unwrap();
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut [0]).unwrap(); // there is more to read
+        let (mut output, child) = when_cancelled((node, n - 1), move || {
+            assert_cancelled(output.read(&mut [0; 8]));
+            child.stdin.take().unwrap().write_all(b"last").unwrap();
+            (output, child)
+        });
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "irst last");
+        drop(child);
+    });
+}
+
+#[test]
+fn a_cancelled_task_starts_no_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let script = format!("echo x > {}", trace.display());
+    both_kinds(|node, _, n| {
+        let script = script.clone();
+        when_cancelled((node, n - 1), move || {
+            assert_cancelled(status(&mut shell(&script)));
+            assert_cancelled(output(&mut shell(&script)));
+        });
+        // It would have needed a moment.
+        std::thread::sleep(ms(50));
+        assert!(!trace.exists());
+        assert_eq!(on(node, n - 1, || status(&mut Command::new("true"))).unwrap().code(), Some(0));
+    });
+}
+
+#[test]
+fn a_signal_to_a_child_that_was_waited_for_says_so() {
+    let mut child = Child::spawn(&mut Command::new("true")).unwrap();
+    eventually("it has ended", || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        stat.contains(") Z ")
+    });
+    child.signal(15).unwrap(); // its number is still its own
+    child.kill().unwrap();
+    assert!(child.wait().unwrap().success());
+    child.kill().unwrap();
+    let late = child.signal(15).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::NotFound);
+    assert!(late.to_string().contains("was waited for"), "{late}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use rustix::process::{
 };
 
 use super::pipe::{PipeReader, PipeWriter};
-use crate::current::go_preemptive;
+use crate::current::{checkpoint_for, go_preemptive};
 use crate::io::Watch;
 use crate::os::driver::Side;
 use crate::os::lock::Lock;
@@ -104,6 +104,11 @@ fn signal(number: i32) -> io::Result<Signal> {
     Ok(Signal::from_named_raw(number).ok_or(io::ErrorKind::InvalidInput)?)
 }
 
+/// The error of a call that needs the child's number, which the child has lost.
+fn was_waited_for(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, text)
+}
+
 impl Child {
     /// Starts a process. `command` says what it inherits, as for [`Command::spawn`].
     ///
@@ -184,7 +189,8 @@ impl Child {
         Ok(Output { status: self.wait()?, stdout, stderr })
     }
 
-    /// Kills the process. It still must be waited for, or dropped.
+    /// Kills the process. It still must be waited for, or dropped. If it has ended, this does
+    /// nothing and succeeds, also after it was waited for.
     ///
     /// # Errors
     /// The system's error.
@@ -193,12 +199,16 @@ impl Child {
     }
 
     /// Sends the process a signal, by the system's number: 15 is `SIGTERM`, which asks it to end.
+    /// If it has ended, and was not waited for, this does nothing and succeeds.
     ///
     /// # Errors
-    /// `InvalidInput` if there is no such signal; the system's error, also if the process has
-    /// ended.
+    /// `InvalidInput` if there is no such signal; `NotFound` if the child was waited for; the
+    /// system's error.
     pub fn signal(&self, number: i32) -> io::Result<()> {
-        Ok(pidfd_send_signal(self.ended.get_ref(), signal(number)?)?)
+        match pidfd_send_signal(self.ended.get_ref(), signal(number)?) {
+            Err(Errno::SRCH) => Err(was_waited_for("the child has ended and was waited for")),
+            sent => Ok(sent?),
+        }
     }
 
     /// Sends a signal, by the system's number, to the child's process group: to the child, and to
@@ -232,8 +242,7 @@ impl Child {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::PidFd(self.ended.get_ref().as_fd()), look) {
             Err(Errno::CHILD) => {
-                let text = "the child was waited for: signal its group before";
-                return Err(io::Error::new(io::ErrorKind::NotFound, text));
+                return Err(was_waited_for("the child was waited for: signal its group before"));
             }
             looked => drop(looked?),
         }
@@ -294,17 +303,20 @@ fn read_both(one: &PipeReader, two: &PipeReader) -> io::Result<(Vec<u8>, Vec<u8>
 
 /// Runs a process to its end, and returns all that it writes. Its input is empty. For another input
 /// use [`Child::spawn`] and [`Child::wait_with_output`]. If the caller is cancelled, the process is
-/// killed, with its process group if it leads one (`CommandExt::process_group(0)`).
+/// killed, with its process group if it leads one (`CommandExt::process_group(0)`). If the caller
+/// was cancelled before, or its time is over, nothing is started.
 ///
 /// # Errors
 /// As for [`Child::spawn`] and [`Child::wait`].
 pub fn output(command: &mut Command) -> io::Result<Output> {
+    checkpoint_for(WaitReason::CHILD)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Child::spawn(command)?.kill_on_drop().wait_with_output()
 }
 
 /// Runs a process to its end. If the caller is cancelled, the process is killed, with its process
-/// group if it leads one (`CommandExt::process_group(0)`).
+/// group if it leads one (`CommandExt::process_group(0)`). If the caller was cancelled before, or
+/// its time is over, nothing is started.
 ///
 /// # Errors
 /// As for [`Child::spawn`] and [`Child::wait`].
@@ -317,5 +329,6 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn status(command: &mut Command) -> io::Result<ExitStatus> {
+    checkpoint_for(WaitReason::CHILD)?;
     Child::spawn(command)?.kill_on_drop().wait()
 }

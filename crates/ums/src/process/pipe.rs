@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, ioctl_fionbio, read, retry_on_intr, write};
 
+use crate::current::{checkpoint_for, yield_if_due};
 use crate::io::Watch;
 use crate::os::driver::Side;
 use crate::record::reason::WaitReason;
@@ -52,11 +53,14 @@ impl PipeReader {
     }
 }
 
+/// As for a socket, a read in a work request that was cancelled fails also if there are bytes.
+///
 /// # Errors
 /// The system's error; an error whose source is a [`WaitError`](crate::WaitError) if the work
 /// request was cancelled or a time limit has passed.
 impl Read for &PipeReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        checkpoint_for(WaitReason::CHILD)?;
         in_turn(&self.0, Side::In, |end| read(end, &mut *buffer))
     }
 }
@@ -95,11 +99,15 @@ impl PipeWriter {
     }
 }
 
+/// As for a socket, a write in a work request that was cancelled still writes what there is room
+/// for.
+///
 /// # Errors
 /// `BrokenPipe` if the other end is closed; the system's error; an error whose source is a
 /// [`WaitError`](crate::WaitError) if the work request was cancelled or a time limit has passed.
 impl Write for &PipeWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        yield_if_due();
         in_turn(&self.0, Side::Out, |end| write(end, bytes))
     }
 
