@@ -335,7 +335,33 @@ fn ctrl_c_ends_a_server_by_a_wait() {
 
 #[test]
 fn a_signal_that_cannot_be_received_is_refused() {
-    for number in [libc::SIGKILL, libc::SIGSEGV, 1000] {
-        assert_eq!(Signals::new([number]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    for number in [libc::SIGKILL, libc::SIGSEGV, 1000, 0, -1, 32] {
+        let refused = Signals::new([number]).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        let begin = format!("signal {number} cannot be received: ");
+        assert!(refused.to_string().starts_with(&begin), "{refused}");
+    }
+}
+
+#[test]
+fn a_refused_list_of_signals_changes_nothing_and_a_signal_named_twice_comes_once() {
+    const NAME: &str =
+        "a_refused_list_of_signals_changes_nothing_and_a_signal_named_twice_comes_once";
+    match child_errand().as_deref() {
+        None => {
+            let twice = run_child(NAME, "twice");
+            assert!(twice.status.success(), "{}", String::from_utf8_lossy(&twice.stderr));
+            assert_eq!(run_child(NAME, "refused").status.signal(), Some(libc::SIGUSR1));
+        }
+        Some("twice") => {
+            let signals = Signals::new([libc::SIGUSR1, libc::SIGUSR1]).unwrap();
+            raise(libc::SIGUSR1);
+            assert_eq!(signals.try_wait(), Some(libc::SIGUSR1));
+            assert_eq!(signals.try_wait(), None);
+        }
+        Some(_) => {
+            Signals::new([libc::SIGUSR1, 999]).unwrap_err();
+            raise(libc::SIGUSR1); // ends the process, as if there had been no call
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::Signal;
 use signal_hook::consts::{FORBIDDEN, SIGINT, SIGTERM};
 use signal_hook::{SigId, flag, low_level};
 
@@ -68,17 +69,17 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Receives the signals with these numbers of the system.
+    /// Receives the signals with these numbers of the system. A number may be named twice; its
+    /// signals are received once all the same.
     ///
     /// # Errors
-    /// `InvalidInput` for a signal that cannot be received, or that reports a fault of the program:
-    /// `SIGKILL`, `SIGSTOP`, `SIGILL`, `SIGFPE`, `SIGSEGV`. The system's error.
+    /// `InvalidInput` for a number that is no signal's, and for a signal that cannot be received,
+    /// or that reports a fault of the program: `SIGKILL`, `SIGSTOP`, `SIGILL`, `SIGFPE`, `SIGSEGV`.
+    /// Then no signal is received. The system's error.
     pub fn new(numbers: impl IntoIterator<Item = i32>) -> io::Result<Signals> {
         let numbers: Vec<i32> = numbers.into_iter().collect();
-        if let Some(number) = numbers.iter().find(|number| FORBIDDEN.contains(number)) {
-            let text = format!("signal {number} cannot be received");
-            return Err(io::Error::new(ErrorKind::InvalidInput, text));
-        }
+        // Before the first is registered, because that cannot be undone.
+        numbers.iter().try_for_each(|number| may_be_received(*number))?;
         let (bytes, writer) = UnixStream::pair()?;
         bytes.set_nonblocking(true)?;
         writer.set_nonblocking(true)?;
@@ -89,6 +90,9 @@ impl Signals {
     }
 
     fn add(&mut self, number: i32) -> io::Result<()> {
+        if self.flags.iter().any(|(other, _)| *other == number) {
+            return Ok(());
+        }
         let flag = Arc::new(AtomicBool::new(false));
         self.handlers.push(flag::register(number, flag.clone())?);
         self.flags.push((number, flag));
@@ -129,6 +133,20 @@ impl Signals {
     pub fn arrived(&self) -> Arm<'_, io::Result<()>> {
         self.bytes.readable()
     }
+}
+
+fn may_be_received(number: i32) -> io::Result<()> {
+    let exists = Signal::from_named_raw(number).is_some()
+        || (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&number);
+    let why = if !exists {
+        "there is no such signal"
+    } else if FORBIDDEN.contains(&number) {
+        "it cannot be caught, or it reports a fault of the program"
+    } else {
+        return Ok(());
+    };
+    let text = format!("signal {number} cannot be received: {why}");
+    Err(io::Error::new(ErrorKind::InvalidInput, text))
 }
 
 impl Drop for Signals {
