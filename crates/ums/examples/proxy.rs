@@ -64,10 +64,7 @@ fn accept(listener: &TcpListener, target: SocketAddr, idle: Duration) {
         let (client, peer) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(_) if ums::is_cancelled() => return,
-            Err(error) => {
-                eprintln!("accepting: {error}"); // the next call pauses if it must
-                continue;
-            }
+            Err(_) => continue, // out of descriptors: `accept` says so, and pauses next time
         };
         let task = move || {
             if let Err(error) = connection(client, target, idle) {

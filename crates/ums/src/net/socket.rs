@@ -297,7 +297,7 @@ impl<S: AsRawFd> Socket<S> {
     }
 
     /// Accepts one connection. `short` says that the last call found no descriptor or memory left;
-    /// this call then begins with a pause.
+    /// this call then begins with a pause. A call that finds none says so on stderr.
     pub fn accept(&self, short: &AtomicBool, deadline: u64) -> io::Result<OwnedFd> {
         loop {
             checkpoint_for(WaitReason::NETWORK_ACCEPT)?;
@@ -309,7 +309,7 @@ impl<S: AsRawFd> Socket<S> {
                 Err(error) => error,
             };
             if !concerns_one_connection(&error) {
-                short.store(is_shortage(&error), Ordering::Relaxed);
+                note_shortage(short, &error);
                 return Err(error);
             }
         }
@@ -338,13 +338,12 @@ impl<S: AsRawFd> Socket<S> {
     }
 
     /// Like [`Socket::accept`], but waits while the system has no descriptor or memory for a
-    /// connection. Meanwhile the connection stays in the listener's queue, and a message on stderr
-    /// says so.
+    /// connection. Meanwhile the connection stays in the listener's queue.
     pub fn accept_despite_shortage(&self, short: &AtomicBool) -> io::Result<OwnedFd> {
         loop {
             // The next call begins with a pause.
             match self.accept(short, NEVER) {
-                Err(error) if is_shortage(&error) => report_shortage(&error),
+                Err(error) if is_shortage(&error) => {}
                 other => return other,
             }
         }
@@ -415,7 +414,7 @@ impl<T, F: Fn(OwnedFd) -> io::Result<Option<T>>> Source<io::Result<T>> for Accep
                 },
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
-                    self.short.store(is_shortage(&error), Ordering::Relaxed);
+                    note_shortage(self.short, &error);
                     return Some(Err(error));
                 }
             }
@@ -451,6 +450,16 @@ impl<T, F: Fn(OwnedFd) -> io::Result<Option<T>>> Source<io::Result<T>> for Accep
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+/// Notes whether an accept has failed because of a shortage. Then the next one pauses, and a
+/// message on stderr says so.
+fn note_shortage(short: &AtomicBool, error: &io::Error) {
+    let is_short = is_shortage(error);
+    short.store(is_short, Ordering::Relaxed);
+    if is_short {
+        report_shortage(error);
+    }
 }
 
 /// Reports on stderr that connections wait because of this error.

@@ -60,8 +60,9 @@ impl TcpListener {
     ///
     /// # Errors
     /// The system's error. If the system is out of descriptors or memory, the connection stays in
-    /// the queue and the next call pauses for 10 ms before it tries again: a loop that continues
-    /// after errors needs no pause of its own. If the work request is cancelled, every call fails.
+    /// the queue, a message on stderr says so, and the next call pauses for 10 ms before it tries
+    /// again: a loop that continues after errors needs no pause of its own, and need not report
+    /// each of them. If the work request is cancelled, every call fails.
     ///
     /// # At most N connections
     /// A semaphore counts the free seats. This loop takes a seat before it accepts, so that clients
@@ -82,7 +83,7 @@ impl TcpListener {
     ///                 drop(seat); // the next client's
     ///             })),
     ///             Err(_) if ums::is_cancelled() => return,
-    ///             Err(error) => eprintln!("accepting: {error}"),
+    ///             Err(_) => {} // the next call pauses if it must
     ///         }
     ///     }
     /// }

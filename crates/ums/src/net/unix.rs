@@ -65,7 +65,8 @@ impl UnixListener {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// Like [`TcpListener::accept`](super::TcpListener::accept), including the pause.
+    /// Like [`TcpListener::accept`](super::TcpListener::accept), including the message and the
+    /// pause.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         self.accept_until(NEVER)
     }

@@ -7,9 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use ums::net::{TcpStream, UdpSocket, UnixListener};
+use ums::Node;
+use ums::net::{TcpStream, UdpSocket, UnixListener, UnixStream};
+use ums::sync::Select;
 
-use crate::common::{PATIENCE, build, eventually, kinds, ms, turn};
+use crate::common::{
+    PATIENCE, build, child_errand, eventually, kinds, ms, one_kind, run_child, turn,
+};
 use crate::{back_ends, everywhere, is_cancelled, kind_of, listener, on_so_many, tcp_pair};
 
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
@@ -186,6 +190,40 @@ fn accepting_without_descriptors_fails_pauses_and_recovers() {
         let from = node.run(move || listener.accept().unwrap().1);
         assert_eq!(from, client.local_addr().unwrap(), "the connection was still in the queue");
     });
+}
+
+#[test]
+fn accepting_without_descriptors_says_so_once_on_stderr() {
+    const ME: &str = "ends::accepting_without_descriptors_says_so_once_on_stderr";
+    let Some(errand) = child_errand() else {
+        let _turn = turn(); // a descriptor that closes would end the shortage of another test
+        for errand in ["tcp", "unix", "select", "incoming"] {
+            let ran = run_child(ME, errand);
+            let said = String::from_utf8_lossy(&ran.stderr);
+            assert!(ran.status.success(), "{errand}: {said}");
+            let lines = said.matches("ums: new connections wait because none can be").count();
+            assert_eq!(lines, 1, "{errand}: {said}");
+        }
+        return;
+    };
+    let body = |node: &Node| {
+        let (listener, address) = listener();
+        let client = TcpStream::connect(address).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let unix = UnixListener::bind(&path).unwrap();
+        let _peer = UnixStream::connect(&path).unwrap();
+        let shortage = Shortage::begin(&client);
+        let accepts = |_| match &*errand {
+            "tcp" => listener.accept().is_ok(),
+            "unix" => unix.accept().is_ok(),
+            "select" => Select::new().on(&listener, |accepted| accepted).wait().unwrap().is_ok(),
+            _ => ums::with_timeout(ms(30), || listener.incoming().next()).is_some(),
+        };
+        assert!(!node.run(|| (0..3).any(accepts)));
+        drop(shortage);
+    };
+    one_kind(kinds()[0], |b| b.schedulers(1), body);
 }
 
 #[test]
