@@ -31,7 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     };
     let target = target.to_socket_addrs()?.next().ok_or("the target has no address")?;
     let idle = Duration::try_from_secs_f64(args.next().map_or(Ok(60.0), |text| text.parse())?)?;
-    SEATS.add_permits(args.next().map_or(Ok(1000), |text| text.parse())?);
+    let seats = args.next().map_or(Ok(1000), |text| text.parse::<u32>())?;
+    SEATS.add_permits(seats as usize);
 
     let signals = Signals::termination()?;
     let node = ums::Node::builder().build()?;
