@@ -246,9 +246,9 @@ impl Scheduler {
         self.publish_at_times(core);
     }
 
-    /// Takes the first request of the own lane for the current worker. Returns None if a turn might choose
-    /// something else; then nothing has changed, except perhaps where the next search of the lane
-    /// begins.
+    /// Takes the first request of the own lane for the current worker. Returns None if a turn might
+    /// choose something else; then nothing has changed, except perhaps where the next search of the
+    /// lane begins.
     #[inline]
     fn next_request(&self, core: &mut Core, now: u64) -> Option<Next> {
         // If there are workers beyond the limit, this may be one that takes urgent requests only.
