@@ -73,6 +73,11 @@ fn requests_call_their_routines_once_u60_u63_u66_and_waiting_calls_keep_their_li
 }
 
 #[test]
+fn a_call_that_need_not_wait_is_made_on_the_host() {
+    on_every_kind("native_calls.c");
+}
+
+#[test]
 fn statistics_are_text_and_json_u92() {
     on_every_kind("native_stats.c");
 }

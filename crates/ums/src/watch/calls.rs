@@ -34,10 +34,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use errno::{errno, set_errno};
 use libc::{
-    POLLIN, POLLOUT, c_char, c_int, c_long, c_uint, c_void, clockid_t, epoll_event, fd_set, id_t,
-    idtype_t, iovec, msghdr, nfds_t, off_t, pid_t, pollfd, pthread_mutex_t, pthread_t, rusage,
-    sem_t, siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
-    useconds_t,
+    LOCK_NB, POLLIN, POLLOUT, WNOHANG, c_char, c_int, c_long, c_uint, c_void, clockid_t,
+    epoll_event, fd_set, id_t, idtype_t, iovec, msghdr, nfds_t, off_t, pid_t, pollfd,
+    pthread_mutex_t, pthread_t, rusage, sem_t, siginfo_t, sigset_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec, timeval, useconds_t,
 };
 
 use super::carriers::Carrier;
@@ -284,27 +284,29 @@ macro_rules! blocking_calls {
             poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int,
                 blocks poll_waits(fds, n, timeout);
             ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t)
-                -> c_int, blocks false;
+                -> c_int, blocks ppoll_waits(fds, n, timeout);
             select(n: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
-                timeout: *mut timeval) -> c_int, blocks false;
+                timeout: *mut timeval) -> c_int, blocks unless(is_zero(timeout));
             pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
-                timeout: *const timespec, mask: *const sigset_t) -> c_int, blocks false;
+                timeout: *const timespec, mask: *const sigset_t) -> c_int,
+                blocks unless(is_no_time(timeout));
             epoll_wait(fd: c_int, events: *mut epoll_event, n: c_int, timeout: c_int) -> c_int,
-                blocks false;
+                blocks unless(timeout == 0);
             epoll_pwait(fd: c_int, events: *mut epoll_event, n: c_int, timeout: c_int,
-                mask: *const sigset_t) -> c_int, blocks false;
+                mask: *const sigset_t) -> c_int, blocks unless(timeout == 0);
             nanosleep(span: *const timespec, left: *mut timespec) -> c_int,
                 blocks is_some_time(span);
             clock_nanosleep(clock: clockid_t, flags: c_int, span: *const timespec,
                 left: *mut timespec) -> c_int, blocks flags != 0 || is_some_time(span);
             usleep(us: useconds_t) -> c_int, blocks us > 0;
             sleep(seconds: c_uint) -> c_uint, blocks seconds > 0;
-            waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t, blocks false;
+            waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t,
+                blocks unless(options & WNOHANG != 0);
             wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t,
-                blocks false;
+                blocks unless(options & WNOHANG != 0);
             waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int,
-                blocks false;
-            flock(fd: c_int, how: c_int) -> c_int, blocks false;
+                blocks unless(options & WNOHANG != 0);
+            flock(fd: c_int, how: c_int) -> c_int, blocks unless(how & LOCK_NB != 0);
             fsync(fd: c_int) -> c_int, blocks false;
             fdatasync(fd: c_int) -> c_int, blocks false;
             sem_wait(sem: *mut sem_t) -> c_int, blocks false;
@@ -386,8 +388,17 @@ fn waits(fd: c_int, events: i16) -> Blocks {
     let flags = PollFlags::from_bits_truncate(events as _);
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let idle = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)) == Ok(0);
-    let fd = std::os::fd::AsRawFd::as_raw_fd(&fd);
-    if idle && !is_nonblocking(fd) { Blocks::Certain } else { Blocks::Unlikely }
+    certain(idle && !is_nonblocking(std::os::fd::AsRawFd::as_raw_fd(&fd)))
+}
+
+/// Returns the likelihood of a call about which a look has told whether it waits.
+fn certain(waits: bool) -> Blocks {
+    if waits { Blocks::Certain } else { Blocks::Unlikely }
+}
+
+/// Returns the likelihood of a call that does not wait if its caller says so, and else may.
+fn unless(never: bool) -> Blocks {
+    if never { Blocks::Unlikely } else { Blocks::Unknown }
 }
 
 /// The number of bytes that always fit into a descriptor that is ready for writing.
@@ -430,18 +441,33 @@ fn is_some_time(time: *const timespec) -> bool {
     time.is_some_and(|time| time.tv_sec > 0 || time.tv_nsec > 0)
 }
 
+/// Returns whether there is a time limit, and it is zero.
+fn is_no_time(limit: *const timespec) -> bool {
+    !limit.is_null() && !is_some_time(limit)
+}
+
+/// As `is_no_time`.
+fn is_zero(limit: *const timeval) -> bool {
+    // SAFETY: Contract: the caller's structure, which the call itself would read.
+    let limit = unsafe { limit.as_ref() };
+    limit.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_usec == 0)
+}
+
 /// Returns how likely a `poll` is to wait, by making one that does not wait.
 fn poll_waits(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> Blocks {
     let now = 0;
-    let waits =
-        timeout != now && real!(poll(fds: *mut pollfd, n: nfds_t, now: c_int) -> c_int) == 0;
-    if waits { Blocks::Certain } else { Blocks::Unlikely }
+    certain(timeout != now && real!(poll(fds: *mut pollfd, n: nfds_t, now: c_int) -> c_int) == 0)
+}
+
+/// As `poll_waits`.
+fn ppoll_waits(fds: *mut pollfd, n: nfds_t, limit: *const timespec) -> Blocks {
+    if is_no_time(limit) { Blocks::Unlikely } else { poll_waits(fds, n, -1) }
 }
 
 /// `pthread_mutex_lock`: counts as a call that may block only if another thread holds the lock.
 #[doc(hidden)]
 pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
-    if is_watched() {
+    if is_watched() || HANDLER.get().is_some() {
         // SAFETY: Contract.
         let tried = unsafe { libc::pthread_mutex_trylock(mutex) };
         if tried != libc::EBUSY {
