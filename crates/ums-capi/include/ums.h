@@ -438,8 +438,8 @@ typedef struct ums_shutdown_report {
      */
     size_t cancelled;
     /**
-     * The number of workers that could not be ended. Their threads and stacks are leaked on
-     * purpose, and their functions may still run: do not free what these use.
+     * The number of workers that could not be ended, because their functions still run: do not
+     * free what these use. Their threads and stacks are leaked on purpose.
      */
     size_t left;
 } ums_shutdown_report;
@@ -599,15 +599,17 @@ int ums_node_new(const struct ums_options *options, struct ums_node **node);
 
 /**
  * Shuts the node down in this order: accepts no more work, lets running requests finish during the
- * grace time, cancels the others, and ends every worker. `report` may be NULL. On a worker:
- * -EDEADLK. A second call has no effect.
+ * grace time, cancels the others, which have as long again to end, at least a second, and ends
+ * every worker. `report` may be NULL. On a worker: -EDEADLK. A second call has no effect.
  */
 int ums_node_shutdown(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 
 /**
  * Like `ums_node_shutdown`, for a node that serves clients: first stops its servers, and cancels
  * tasks that wait in ums_accept, and those that begin such a wait later. All other tasks, also
- * those that read, write or connect, get the grace time.
+ * those that read, write or connect, get the grace time. May take twice that time: tasks that are
+ * cancelled after it have as long again to end, at least a second. After one second a line on
+ * stderr says what the node waits for, unless UMS_NO_WARNINGS is set.
  */
 int ums_node_drain(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::*;
 use ums::Node;
+use ums::WaitReason;
 use ums::net::{TcpListener, TcpStream, UnixListener};
 use ums::node::ShutdownReport;
 use ums::serve::{Connection, Next, ServeOptions, Session, Why};
@@ -140,4 +141,79 @@ fn servers_stop() {
             drop(server);
         },
     );
+}
+
+/// Runs tasks that end, so that idle workers are left, and then one that hangs until the second
+/// value is dropped: in its own code, or in a preemptive section.
+fn with_a_stuck_task(node: &Node, preemptive: bool) -> std::sync::mpsc::Sender<()> {
+    let naps: Vec<_> = (0..20).map(|_| node.spawn(|| ums::sleep(ms(20))).unwrap()).collect();
+    naps.into_iter().for_each(|nap| nap.join().unwrap().unwrap());
+    let (enough, hangs) = std::sync::mpsc::channel::<()>();
+    let (begins, begun) = std::sync::mpsc::channel();
+    let hang = move || {
+        begins.send(()).unwrap();
+        let _ = hangs.recv();
+    };
+    let task = move || match preemptive {
+        true => ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, hang),
+        false => hang(),
+    };
+    drop(node.spawn(task).unwrap());
+    begun.recv().unwrap();
+    enough
+}
+
+#[test]
+fn one_task_that_does_not_end_is_one_cancelled_and_one_left() {
+    for preemptive in [false, true] {
+        each_end(
+            |b| b,
+            |node, kind, n| {
+                let enough = with_a_stuck_task(&node, preemptive);
+                let report = node.drain(ms(10));
+                let one = ShutdownReport { cancelled: 1, left: 1 };
+                assert_eq!(report, one, "{kind:?} workers on {n}, preemptive {preemptive}");
+                drop(enough);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_drain_that_takes_long_says_what_it_waits_for() {
+    let name = "a_drain_that_takes_long_says_what_it_waits_for";
+    for kind in kinds() {
+        for errand in ["sleeps", "hangs", "hangs silently"] {
+            let errand = format!("{kind:?} {errand}");
+            if child_errand().is_none() {
+                let output = child(name, &errand).output().unwrap();
+                let said = String::from_utf8(output.stderr).unwrap();
+                let does = match errand.rsplit_once(' ').unwrap().1 {
+                    "sleeps" => "waits for SLEEP",
+                    "hangs" => "waits for PREEMPTIVE_EXTERNAL",
+                    _ => "",
+                };
+                let line = format!(
+                    "ums: a node that drains waits: a task still runs (it {does}). After the grace \
+                     time (1.2 s) tasks are cancelled, and then have as long again to end\n"
+                );
+                let times = said.matches(&line).count();
+                let drains = said.matches("drains").count();
+                let expected = usize::from(!does.is_empty());
+                assert_eq!((times, drains), (expected, expected), "{errand}: {said}");
+            } else if child_errand().is_some_and(|mine| mine == errand) {
+                let warns = !errand.ends_with("silently");
+                let node = build(kind, |b| b.schedulers(2).warnings(warns));
+                if errand.ends_with("sleeps") {
+                    drop(node.spawn(|| ums::sleep(GRACE)));
+                    node.drain(ms(1200));
+                    return;
+                }
+                let enough = with_a_stuck_task(&node, true);
+                let report = node.drain(ms(1200));
+                assert_eq!(report, ShutdownReport { cancelled: 1, left: 1 });
+                drop(enough);
+            }
+        }
+    }
 }

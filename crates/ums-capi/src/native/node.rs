@@ -34,8 +34,8 @@ pub struct Owned {
 pub struct ums_shutdown_report {
     /// The number of requests that had not ended when the grace time was over, and were cancelled.
     pub cancelled: usize,
-    /// The number of workers that could not be ended. Their threads and stacks are leaked on
-    /// purpose, and their functions may still run: do not free what these use.
+    /// The number of workers that could not be ended, because their functions still run: do not
+    /// free what these use. Their threads and stacks are leaked on purpose.
     pub left: usize,
 }
 
@@ -69,8 +69,8 @@ pub extern "C" fn ums_node_new(
 }
 
 /// Shuts the node down in this order: accepts no more work, lets running requests finish during the
-/// grace time, cancels the others, and ends every worker. `report` may be NULL. On a worker:
-/// -EDEADLK. A second call has no effect.
+/// grace time, cancels the others, which have as long again to end, at least a second, and ends
+/// every worker. `report` may be NULL. On a worker: -EDEADLK. A second call has no effect.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_shutdown(
     node: Handle<ums_node>,
@@ -85,7 +85,9 @@ pub extern "C" fn ums_node_shutdown(
 
 /// Like `ums_node_shutdown`, for a node that serves clients: first stops its servers, and cancels
 /// tasks that wait in ums_accept, and those that begin such a wait later. All other tasks, also
-/// those that read, write or connect, get the grace time.
+/// those that read, write or connect, get the grace time. May take twice that time: tasks that are
+/// cancelled after it have as long again to end, at least a second. After one second a line on
+/// stderr says what the node waits for, unless UMS_NO_WARNINGS is set.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_drain(
     node: Handle<ums_node>,

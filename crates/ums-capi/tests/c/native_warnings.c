@@ -94,22 +94,21 @@ static void *wait_two_seconds(void *arg)
     return arg;
 }
 
-/* Runs `spin` on a node with these flags. Returns the text that was printed meanwhile. */
-static const char *said_by(int argc, char **argv, unsigned flags, void *(*until)(void *))
+/* Sends stderr to a file until `text_of`. */
+static int capture(int *err)
+{
+    char path[] = "/tmp/ums-said-XXXXXX";
+    int log = mkstemp(path);
+    *err = dup(2);
+    CHECK(log >= 0 && *err >= 0 && unlink(path) == 0);
+    CHECK(dup2(log, 2) == 2);
+    return log;
+}
+
+static const char *text_of(int log, int err)
 {
     static char text[4096];
-    char path[] = "/tmp/ums-said-XXXXXX";
-    int log = mkstemp(path), err = dup(2);
     ssize_t length;
-    pthread_t other;
-    ums_node *node = node_with(argc, argv, flags);
-    CHECK(log >= 0 && err >= 0 && unlink(path) == 0);
-    atomic_store(&enough, 0);
-    CHECK(dup2(log, 2) == 2);
-    IS(0, pthread_create(&other, NULL, until, &log));
-    IS(0, ums_node_run(node, spin, NULL, NULL));
-    IS(0, pthread_join(other, NULL));
-    IS(0, ums_node_free(node));
     CHECK(dup2(err, 2) == 2);
     length = pread(log, text, sizeof text - 1, 0);
     CHECK(length >= 0);
@@ -117,6 +116,46 @@ static const char *said_by(int argc, char **argv, unsigned flags, void *(*until)
     close(log);
     close(err);
     return text;
+}
+
+/* Runs `spin` on a node with these flags. Returns the text that was printed meanwhile. */
+static const char *said_by(int argc, char **argv, unsigned flags, void *(*until)(void *))
+{
+    int err, log;
+    pthread_t other;
+    ums_node *node = node_with(argc, argv, flags);
+    atomic_store(&enough, 0);
+    log = capture(&err);
+    IS(0, pthread_create(&other, NULL, until, &log));
+    IS(0, ums_node_run(node, spin, NULL, NULL));
+    IS(0, pthread_join(other, NULL));
+    IS(0, ums_node_free(node));
+    return text_of(log, err);
+}
+
+static void *sleep_on(void *arg)
+{
+    IS(-ECANCELED, ums_sleep(UMS_FOREVER));
+    return arg;
+}
+
+/* A drain that takes more than a second says what it waits for, unless it is told to be quiet. */
+static void drains(int argc, char **argv)
+{
+    const unsigned flags[2] = { UMS_NO_WARNINGS, 0 };
+    for (int i = 0; i < 2; i++) {
+        ums_node *node = node_with(argc, argv, flags[i]);
+        ums_shutdown_report report;
+        int err, log = capture(&err);
+        const char *said;
+        IS(0, ums_node_spawn(node, sleep_on, NULL, NULL));
+        IS(0, ums_node_drain(node, 1200 * MS, &report));
+        said = text_of(log, err);
+        IS(1, report.cancelled);
+        IS(0, report.left);
+        IS(flags[i] == 0, strstr(said, "a task still runs (it waits for SLEEP)") != NULL);
+        IS(0, ums_node_free(node));
+    }
 }
 
 int main(int argc, char **argv)
@@ -133,6 +172,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "it says: %s\n", said);
         return 1;
     }
+    drains(argc, argv);
     atomic_store(&slept, 0);
     node = node_with(argc, argv, UMS_KEEP_BLOCKED);
     IS(0, ums_node_run(node, block, &kind, NULL));

@@ -93,7 +93,8 @@ pub struct ShutdownReport {
     /// each scoped task counts.
     pub cancelled: usize,
     /// How many workers could not be ended, because their code does not return or their wait
-    /// ignores cancellation. Their threads and stacks are leaked on purpose.
+    /// ignores cancellation. Their threads and stacks are leaked on purpose. So are idle workers of
+    /// a scheduler that such a worker holds up; these do not count.
     pub left: usize,
 }
 
@@ -287,6 +288,10 @@ impl Node {
     /// fails, [`incoming`](crate::net::TcpListener::incoming) ends, and when the request has
     /// dropped its listener, the system refuses new clients. These requests do not count as
     /// [cancelled](ShutdownReport::cancelled), unless they are still there after the grace time.
+    ///
+    /// A drain may take twice the grace time: cancelled requests have as long again to end. After a
+    /// second, a line on stderr says what the node waits for, unless
+    /// [`warnings`](crate::Builder::warnings) are off.
     ///
     /// ```standalone_crate
     /// use std::time::Duration;

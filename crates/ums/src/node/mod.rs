@@ -16,6 +16,7 @@ pub(crate) mod acceptors;
 mod builder;
 mod kinds;
 mod room;
+pub(crate) mod running;
 mod started;
 mod inner;
 mod handle;

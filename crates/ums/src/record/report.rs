@@ -52,6 +52,8 @@ pub(crate) enum WarningKind {
     Setup,
     /// What a client of a server did wrong, such as a failed login.
     Client,
+    /// The end of a node takes long.
+    Ending,
 }
 
 impl WarningKind {
@@ -105,7 +107,7 @@ impl Gate {
     }
 }
 
-static GATES: [Gate; 8] = [const { Gate::open() }; 8];
+static GATES: [Gate; 9] = [const { Gate::open() }; 9];
 
 /// Returns whether a message of this kind would be left out now, so that a caller can avoid the
 /// work of composing it.

@@ -4,13 +4,11 @@ use std::process::{ExitCode, Termination};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use crate::node::{Builder, Node, ShutdownReport};
+use crate::node::{Builder, Node, ShutdownReport, running};
 use crate::record::report;
 
 /// How long tasks may run on after the function has returned.
 const GRACE: Duration = Duration::from_secs(10);
-/// After how much of that `main` says that they do.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs `body` on a worker of a new node, which shuts down afterwards.
 ///
@@ -35,7 +33,7 @@ fn end(node: Node) {
     std::thread::scope(|scope| {
         let watched = node.clone();
         let watch = move || {
-            if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if wait.recv_timeout(running::PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 say_what_runs(&watched);
             }
         };
@@ -48,14 +46,7 @@ fn end(node: Node) {
 
 #[cold]
 fn say_what_runs(node: &Node) {
-    let workers = node.snapshot().workers;
-    let busy = || workers.iter().filter(|worker| worker.request != 0);
-    let Some(first) = busy().next() else { return };
-    let does = first.reason.map_or("computes".to_owned(), |why| format!("waits for {why:?}"));
-    let runs = match busy().count() {
-        1 => format!("a task still runs (it {does})"),
-        n => format!("{n} tasks still run (one {does})"),
-    };
+    let Some(runs) = running::what_runs(node) else { return };
     report::say(format_args!(
         "`main` has returned, and {runs}. After 10 seconds in all, tasks are cancelled. Join a \
          task, or cancel one that never ends by itself: `JoinHandle::cancel`"
