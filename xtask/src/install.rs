@@ -49,7 +49,23 @@ pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let prefix =
         fs::canonicalize(prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
     copy_all(root, &target.join("release"), &prefix)
-        .map_err(|error| format!("installing below {}: {error}", prefix.display()))
+        .map_err(|error| format!("installing below {}: {error}", prefix.display()))?;
+    print!("{}", told(&prefix));
+    Ok(())
+}
+
+/// Returns where things are, and how a program is built with them.
+fn told(prefix: &Path) -> String {
+    let prefix = prefix.display();
+    format!(
+        "header         {prefix}/include/ums.h\n\
+         libraries      {prefix}/lib/libums.so, {prefix}/lib/libums.a\n\
+         for pkg-config {prefix}/lib/pkgconfig/ums.pc, ums-windows.pc\n\n\
+         So that pkg-config finds them:\n  \
+         export PKG_CONFIG_PATH={prefix}/lib/pkgconfig\n\
+         So that a program finds the shared library: link with -Wl,-rpath,{prefix}/lib, or\n\
+         call ldconfig if the system looks for libraries there, as in /usr/local/lib.\n"
+    )
 }
 
 fn copy_all(root: &Path, built: &Path, prefix: &Path) -> io::Result<()> {
@@ -99,6 +115,20 @@ fn package(prefix: &Path, name: &str, include: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_told_where_things_are_and_how_to_use_them() {
+        let text = told(Path::new("/opt/ums"));
+        for line in [
+            "header         /opt/ums/include/ums.h\n",
+            "libraries      /opt/ums/lib/libums.so, /opt/ums/lib/libums.a\n",
+            "for pkg-config /opt/ums/lib/pkgconfig/ums.pc, ums-windows.pc\n",
+            "  export PKG_CONFIG_PATH=/opt/ums/lib/pkgconfig\n",
+            "link with -Wl,-rpath,/opt/ums/lib, or\ncall ldconfig",
+        ] {
+            assert!(text.contains(line), "{line}");
+        }
+    }
 
     #[test]
     fn the_package_file_says_where_things_are() {
