@@ -946,7 +946,8 @@ int ums_semaphore_new(size_t permits, struct ums_semaphore **semaphore);
 int ums_semaphore_free(struct ums_semaphore *semaphore);
 
 /**
- * Acquires one permit, waiting for at most this long.
+ * Acquires one permit, waiting for at most this long. -ETIMEDOUT: none was free in that time; with
+ * the limit 0, none is free now.
  */
 int ums_semaphore_acquire(struct ums_semaphore *semaphore, uint64_t timeout_ns);
 
@@ -993,13 +994,15 @@ int ums_channel_free(struct ums_channel *channel);
 
 /**
  * Sends a pointer, which may be NULL; waits for room for at most this long. If it fails, the
- * pointer was not sent. -EPIPE: the channel was closed.
+ * pointer was not sent. -ETIMEDOUT: there was no room in that time; with the limit 0, the channel
+ * is full. -EPIPE: the channel was closed.
  */
 int ums_channel_send(struct ums_channel *channel, void *value, uint64_t timeout_ns);
 
 /**
- * Receives the pointer that was sent first; waits for one for at most this long. -EPIPE: the
- * channel was closed, and is empty.
+ * Receives the pointer that was sent first; waits for one for at most this long. -ETIMEDOUT: none
+ * came in that time; with the limit 0, the channel is empty. -EPIPE: the channel was closed, and
+ * is empty.
  */
 int ums_channel_recv(struct ums_channel *channel, uint64_t timeout_ns, void **value);
 
@@ -1110,8 +1113,9 @@ int ums_wait_fd(int fd, uint32_t events, uint64_t timeout_ns);
 /**
  * Reads, and waits until the read has completed; other workers run meanwhile. Returns the number
  * of bytes. Pipes and sockets must be in non-blocking mode (O_NONBLOCK): in blocking mode the call
- * may block its scheduler, and the time limit then has no effect. -ECANCELED: the work request was
- * cancelled, and nothing was read.
+ * may block its scheduler, and the time limit then has no effect. -ETIMEDOUT: nothing came in that
+ * time; with the limit 0, there is nothing to read. -ECANCELED: the work request was cancelled,
+ * and nothing was read.
  */
 int64_t ums_read(int fd, void *buffer, size_t len, uint64_t offset, uint64_t timeout_ns);
 
@@ -1119,13 +1123,15 @@ int64_t ums_read(int fd, void *buffer, size_t len, uint64_t offset, uint64_t tim
  * Writes, and waits until the write has completed; other workers run meanwhile. Returns the number
  * of bytes, which may be less than `len`. Pipes and sockets must be in non-blocking mode
  * (O_NONBLOCK): in blocking mode the call may block its scheduler, and the time limit then has no
- * effect. -ECANCELED: the work request was cancelled, the write to a pipe or socket would have to
- * wait, and nothing was written. A cancellation does not end a write to a file.
+ * effect. -ETIMEDOUT: there was no room in that time; with the limit 0, there is none. -ECANCELED:
+ * the work request was cancelled, the write to a pipe or socket would have to wait, and nothing
+ * was written. A cancellation does not end a write to a file.
  */
 int64_t ums_write(int fd, const void *buffer, size_t len, uint64_t offset, uint64_t timeout_ns);
 
 /**
- * Waits for a connection, and accepts it. Returns its descriptor, in non-blocking mode.
+ * Waits for a connection, and accepts it. Returns its descriptor, in non-blocking mode. The
+ * listening socket must be in non-blocking mode, too, as for `ums_read`.
  */
 int ums_accept(int fd, uint64_t timeout_ns);
 
@@ -1146,7 +1152,8 @@ int ums_select(struct ums_arm *arms, size_t count, uint32_t flags, uint64_t time
 /**
  * Accepts connections of a listening socket, TCP or Unix-domain, and calls the function for each
  * on a worker. `options` may be NULL. The server uses a duplicate of the descriptor; close yours,
- * so that the system refuses clients when the server has stopped. ums_node_drain stops the
+ * so that the system refuses clients when the server has stopped. The socket may be in blocking
+ * mode: the call sets O_NONBLOCK. ums_node_drain stops the
  * servers of its node, and gives their connections the grace time. -EINVAL: the socket does not
  * listen.
  */

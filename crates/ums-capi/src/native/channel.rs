@@ -46,7 +46,8 @@ pub extern "C" fn ums_channel_free(channel: Handle<ums_channel>) -> c_int {
 }
 
 /// Sends a pointer, which may be NULL; waits for room for at most this long. If it fails, the
-/// pointer was not sent. -EPIPE: the channel was closed.
+/// pointer was not sent. -ETIMEDOUT: there was no room in that time; with the limit 0, the channel
+/// is full. -EPIPE: the channel was closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_channel_send(
     channel: Handle<ums_channel>,
@@ -63,8 +64,9 @@ pub extern "C" fn ums_channel_send(
     })
 }
 
-/// Receives the pointer that was sent first; waits for one for at most this long. -EPIPE: the
-/// channel was closed, and is empty.
+/// Receives the pointer that was sent first; waits for one for at most this long. -ETIMEDOUT: none
+/// came in that time; with the limit 0, the channel is empty. -EPIPE: the channel was closed, and
+/// is empty.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_channel_recv(
     channel: Handle<ums_channel>,

@@ -537,8 +537,9 @@ fn poll_either(fd: c_int, timeout_ns: u64) -> Result<u32, Fault> {
 
 /// Reads, and waits until the read has completed; other workers run meanwhile. Returns the number
 /// of bytes. Pipes and sockets must be in non-blocking mode (O_NONBLOCK): in blocking mode the call
-/// may block its scheduler, and the time limit then has no effect. -ECANCELED: the work request was
-/// cancelled, and nothing was read.
+/// may block its scheduler, and the time limit then has no effect. -ETIMEDOUT: nothing came in that
+/// time; with the limit 0, there is nothing to read. -ECANCELED: the work request was cancelled,
+/// and nothing was read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_read(
     fd: Descriptor,
@@ -555,8 +556,9 @@ pub unsafe extern "C" fn ums_read(
 /// Writes, and waits until the write has completed; other workers run meanwhile. Returns the number
 /// of bytes, which may be less than `len`. Pipes and sockets must be in non-blocking mode
 /// (O_NONBLOCK): in blocking mode the call may block its scheduler, and the time limit then has no
-/// effect. -ECANCELED: the work request was cancelled, the write to a pipe or socket would have to
-/// wait, and nothing was written. A cancellation does not end a write to a file.
+/// effect. -ETIMEDOUT: there was no room in that time; with the limit 0, there is none. -ECANCELED:
+/// the work request was cancelled, the write to a pipe or socket would have to wait, and nothing
+/// was written. A cancellation does not end a write to a file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_write(
     fd: Descriptor,
@@ -570,7 +572,8 @@ pub unsafe extern "C" fn ums_write(
     wait(fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
 }
 
-/// Waits for a connection, and accepts it. Returns its descriptor, in non-blocking mode.
+/// Waits for a connection, and accepts it. Returns its descriptor, in non-blocking mode. The
+/// listening socket must be in non-blocking mode, too, as for `ums_read`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_accept(fd: Descriptor, timeout_ns: u64) -> c_int {
     wait(fd, Ok(What::Accept), timeout_ns) as c_int

@@ -80,7 +80,8 @@ fn listener(fd: Descriptor) -> Result<Listener, Fault> {
 
 /// Accepts connections of a listening socket, TCP or Unix-domain, and calls the function for each
 /// on a worker. `options` may be NULL. The server uses a duplicate of the descriptor; close yours,
-/// so that the system refuses clients when the server has stopped. ums_node_drain stops the
+/// so that the system refuses clients when the server has stopped. The socket may be in blocking
+/// mode: the call sets O_NONBLOCK. ums_node_drain stops the
 /// servers of its node, and gives their connections the grace time. -EINVAL: the socket does not
 /// listen.
 #[unsafe(no_mangle)]

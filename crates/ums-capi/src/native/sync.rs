@@ -319,7 +319,8 @@ pub extern "C" fn ums_semaphore_free(semaphore: Handle<ums_semaphore>) -> c_int 
     discard(semaphore, |_| true)
 }
 
-/// Acquires one permit, waiting for at most this long.
+/// Acquires one permit, waiting for at most this long. -ETIMEDOUT: none was free in that time; with
+/// the limit 0, none is free now.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_acquire(
     semaphore: Handle<ums_semaphore>,

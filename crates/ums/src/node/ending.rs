@@ -48,8 +48,7 @@ impl Node {
             }
         }
         if ending.busy() > 0 {
-            let counted = all.iter().filter(|s| ending.counts(s));
-            report.cancelled += counted.map(|s| s.load()).sum::<usize>();
+            report.cancelled += ending.unfinished();
             self.cancel_running();
             wait_until(grace.max(Duration::from_secs(1)), || ending.is_over());
         }
@@ -111,6 +110,11 @@ impl Ending<'_> {
 
     fn busy(&self) -> usize {
         self.all.iter().map(|s| s.load()).sum()
+    }
+
+    /// Returns how many requests that count have not ended.
+    fn unfinished(&self) -> usize {
+        self.all.iter().filter(|s| self.counts(s)).map(|s| s.load()).sum()
     }
 
     fn moved(&self) -> u64 {
