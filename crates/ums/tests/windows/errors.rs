@@ -84,10 +84,11 @@ fn a_worker_on_the_list_is_locked_until_it_was_taken_out_w_drain() {
 fn a_worker_that_another_scheduler_runs_cannot_be_executed() {
     alone(|| {
         let list = CompletionList::new().unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
-        let mine = stop.clone();
+        let [begun, stop] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let mine = [begun.clone(), stop.clone()];
         let work = move || {
-            while !mine.load(Ordering::SeqCst) {
+            mine[0].store(true, Ordering::SeqCst);
+            while !mine[1].load(Ordering::SeqCst) {
                 std::hint::spin_loop();
             }
         };
@@ -96,17 +97,9 @@ fn a_worker_that_another_scheduler_runs_cannot_be_executed() {
         let other = std::thread::spawn(move || drop(Rounds::run(&theirs)));
         let mut seen = None;
         windows::enter_scheduling_mode(|scheduler, _| {
-            // The other scheduler takes the worker from the list and executes it soon.
-            eventually("the other scheduler runs it", || match scheduler.claim(&worker) {
-                Err(error) => {
-                    seen = Some(error);
-                    error == ExecuteError::Running
-                }
-                Ok(claim) => {
-                    drop(claim);
-                    false
-                }
-            });
+            // A claim before that would be in the way of the other scheduler.
+            eventually("the other scheduler runs it", || begun.load(Ordering::SeqCst));
+            seen = scheduler.claim(&worker).err();
             SchedulerAction::Leave
         })
         .unwrap();
