@@ -430,7 +430,13 @@ static void *both(void *arg)
     return arg;
 }
 
-static void *sleeps(void *arg) { return (void *)(intptr_t)ums_sleep(*(const uint64_t *)arg); }
+static atomic_bool begun;
+
+static void *sleeps(void *arg)
+{
+    atomic_store(&begun, true);
+    return (void *)(intptr_t)ums_sleep(*(const uint64_t *)arg);
+}
 
 static void *seven(void *arg)
 {
@@ -452,8 +458,10 @@ static void nodes(void)
     IS(0, ums_node_spawn_hidden(node, "one", 1, seven, NULL, &task));
     IS(0, ums_task_join(task, UMS_FOREVER, &result));
     for (size_t i = 0; i < LENGTH(endless); i++) {
+        atomic_store(&begun, false);
         IS(0, ums_node_spawn(node, sleeps, (void *)&endless[i], &task));
-        usleep(1000);
+        while (!atomic_load(&begun)) /* else the cancellation may find it queued */
+            usleep(1000);
         IS(-ETIMEDOUT, ums_task_join(task, MS, &result));
         IS(0, ums_task_cancel(task));
         int joined = ums_task_join(task, UMS_FOREVER, &result);
