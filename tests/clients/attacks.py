@@ -227,12 +227,12 @@ def chains(conn):
     conn = refused("a cascade", conn, "delete from link_0", "54001", "triggers nested too deep")
     views = f"select * from view_{TABLES}"
     # A connection that knows the columns of the views does not nest them. It knows them after it has looked at the views one
-    # by one, and sometimes after a refused statement.
-    if error := refusal(conn, views):
+    # by one, and sometimes after a refused statement, until another client changes the schema. So the statement is tried once.
+    try:
+        checks.equal("views: their row", [("1",)], conn.query(views))
+    except Refused as error:
         checks.that("views", error.code == "54001" and "nested too deep" in str(error), f"found {error}")
         checks.equal("views: the session goes on", [("1",)], conn.query("select 1"))
-    else:
-        checks.equal("views: their row", [("1",)], conn.query(views))
     return conn
 
 
