@@ -90,8 +90,7 @@ impl Node {
 struct Ending<'a> {
     node: &'a Node,
     all: Vec<Arc<Scheduler>>,
-    /// The scheduler of fibers' errands. An errand is a part of the fiber's request, so neither it
-    /// nor its worker counts.
+    /// What this scheduler runs does not count.
     errands: Option<Arc<Scheduler>>,
     grace: Duration,
     drains: bool,
@@ -101,8 +100,7 @@ struct Ending<'a> {
 
 impl Ending<'_> {
     fn of(node: &Node, grace: Duration, drains: bool) -> Ending<'_> {
-        let all = node.inner.all();
-        let errands = all.iter().find_map(|s| s.outside.get()?.upgrade());
+        let (all, errands) = (node.inner.all(), node.inner.errands());
         let says = drains && node.inner.builder.warnings;
         let says_at = Cell::new(if says { clock::after(running::PATIENCE) } else { NEVER });
         Ending { node, all, errands, grace, drains, says_at }
@@ -168,7 +166,10 @@ impl Ending<'_> {
     fn left(&self) -> usize {
         let (counted, others): (Vec<_>, Vec<_>) = self.all.iter().partition(|s| self.counts(s));
         let left = |these: Vec<&Arc<Scheduler>>| these.into_iter().map(|s| left_on(s)).sum();
-        Some(left(counted)).filter(|n| *n > 0).unwrap_or_else(|| left(others))
+        match left(counted) {
+            0 => left(others),
+            some => some,
+        }
     }
 }
 

@@ -148,6 +148,12 @@ impl NodeInner {
         self.visible.iter().cloned().chain(hidden).collect()
     }
 
+    /// Returns the hidden scheduler that runs the errands of fibers; none for other workers. An
+    /// errand is a part of its fiber's request, so neither it nor its worker counts on its own.
+    pub(super) fn errands(&self) -> Option<Arc<Scheduler>> {
+        self.visible.iter().find_map(|scheduler| scheduler.outside.get()?.upgrade())
+    }
+
     /// Returns the state of the user with this number, if there is one.
     pub fn user(&self, id: UserId) -> Option<Arc<UserState>> {
         let users = self.users.lock();

@@ -10,8 +10,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// Returns what the node's tasks do: "a task still runs (it waits for SLEEP)". `None` if there is
 /// none.
 pub(crate) fn what_runs(node: &Node) -> Option<String> {
-    let errands = node.inner.visible.iter().find_map(|s| s.outside.get()?.upgrade());
-    let errands = errands.map(|scheduler| scheduler.index);
+    let errands = node.inner.errands().map(|scheduler| scheduler.index);
     let workers = node.snapshot().workers;
     let busy =
         || workers.iter().filter(|worker| worker.request != 0 && Some(worker.scheduler) != errands);

@@ -175,6 +175,7 @@ impl Scheduler {
             // As if the parent waited for it already.
             request.state().make_urgent();
             let state = request.state();
+            // If only the parent is ready, none has been ready for longer than its request.
             let has_others = core.workers.runnable() > 1;
             if self.passes_over_requests(state) || (has_others && core.has_worker_older_than(state))
             {
