@@ -20,6 +20,7 @@ use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NO_WORKER, WorkerId};
+use crate::scheduler::request::WorkRequest;
 
 /// The longest sleep while threads that were told to end have not ended: they do not announce that
 /// they have ended.
@@ -45,6 +46,9 @@ impl Scheduler {
             return self.switch_to(STANDBY);
         }
         if self.trim(me) {
+            return;
+        }
+        if self.steal_overdue() {
             return;
         }
         let ending = self.join_the_ended();
@@ -220,6 +224,19 @@ impl Scheduler {
             self.peers_unnotified.set(mine);
             return false;
         };
+        self.adopt(request);
+        true
+    }
+
+    /// Takes a request that has waited for long in a peer's queue. Returns false if there is none.
+    fn steal_overdue(&self) -> bool {
+        let may = self.peers.has_others() && self.takes_requests();
+        let overdue = || self.peers.steal_overdue(self, clock::ticks());
+        may.then(overdue).flatten().map(|request| self.adopt(request)).is_some()
+    }
+
+    /// Queues a request that was taken from a peer.
+    fn adopt(&self, request: WorkRequest) {
         // There may be more requests, and this scheduler takes none before it has run this one.
         self.must_notify(PeersUnnotified::Any);
         self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
@@ -228,7 +245,6 @@ impl Scheduler {
             self.count_ended();
             self.in_a_turn(move || request.abandon().into_iter().for_each(super::ready));
         }
-        true
     }
 
     fn stop_now(&self) -> bool {

@@ -28,7 +28,8 @@
 //! **Polling** (scheduler/idle) comes before S4. After its first rounds, in which it is as good as
 //! busy, a scheduler that polls does S1 to S3, and then looks at its own bit. An enqueuer clears
 //! the bit, finds the inbox awake, and writes no event. When the scheduler sees that, it sets the
-//! bit and looks again.
+//! bit and looks again. A request that has waited for long in a peer's queue is taken before the
+//! poll: its scheduler has others to run first, and this one has none.
 //!
 //! **The bit must be set during the sleep**: otherwise the next enqueuer would find no idle
 //! scheduler. An enqueuer may clear it before the scheduler has announced its sleep to the inbox,
@@ -70,6 +71,9 @@ use crate::os::random;
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::scheduler::{Peers, Scheduler};
 
+/// A request that has waited for so long is overdue: an idle peer takes it at once, and does not
+/// poll before.
+const OVERDUE_NS: u64 = 50_000;
 /// At how many peers to look for one that has run.
 const RAN_LOOKS: usize = 4;
 
@@ -226,12 +230,6 @@ impl Peers {
             let others = others.filter(|other| other.index != thief.index);
             others.for_each(|other| other.inbox.take_all(|waiter| thief.inbox.push(waiter)));
         }
-        // For a shutdown that adds up loads (`Node::end`): the request is always counted in at
-        // least one of them, and the move is counted before the first load decreases.
-        let moved = || {
-            thief.count_adopted();
-            crate::record::counters::add(&thief.counters.stolen, 1);
-        };
         let (mut most, mut looks) = (None, 0);
         self.posted(thief.index, |peer| {
             let queued = peer.queue.len();
@@ -241,16 +239,48 @@ impl Peers {
             looks += 1;
             looks == LOOKS_MAX
         });
-        let taken = most.and_then(|(_, peer)| peer.queue.take_for_another(moved));
+        let taken = most.and_then(|(_, peer)| peer.give_to(thief));
         // All requests of that one may be bound to it. Then this looks at each that is posted (S3).
         let mut other = None;
         if taken.is_none() {
             self.posted(thief.index, |peer| {
-                other = peer.queue.take_for_another(moved);
+                other = peer.give_to(thief);
                 other.is_some()
             });
         }
-        let taken = taken.or(other)?;
+        taken.or(other)
+    }
+
+    /// Takes an unstarted request from a peer whose oldest one has waited for at least
+    /// [`OVERDUE_NS`]; looks at a few of those whose queue is posted. This is not the look of S3:
+    /// it changes no mark, and None says nothing about younger requests.
+    pub fn steal_overdue(&self, thief: &Scheduler, now: u64) -> Option<WorkRequest> {
+        let is_overdue = |since| clock::ticks_to_ns(now.saturating_sub(since)) >= OVERDUE_NS;
+        let (mut found, mut looks) = (None, 0);
+        self.work.find(random::below(self.list().len()), |at| {
+            let Some(peer) = (if at == thief.index { None } else { self.peer(at) }) else {
+                return false;
+            };
+            if peer.queue.fronts_seen().into_iter().flatten().any(is_overdue) {
+                found = peer.give_to(thief);
+            }
+            looks += 1;
+            found.is_some() || looks == LOOKS_MAX
+        });
+        found
+    }
+}
+
+impl Scheduler {
+    /// Takes an unstarted request out of this scheduler's queue for another one, and moves its
+    /// load.
+    fn give_to(&self, thief: &Scheduler) -> Option<WorkRequest> {
+        // For a shutdown that adds up loads (`Node::end`): the request is always counted in at
+        // least one of them, and the move is counted before the first load decreases.
+        let taken = self.queue.take_for_another(|| {
+            thief.count_adopted();
+            crate::record::counters::add(&thief.counters.stolen, 1);
+        })?;
         taken.state().moves_to(thief.index);
         Some(taken)
     }
@@ -261,7 +291,9 @@ mod loom;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
     use std::sync::{Barrier, mpsc};
+    use std::time::Duration;
 
     use super::*;
     use crate::Node;
@@ -301,5 +333,33 @@ mod tests {
             drop(release);
             task.join().unwrap();
         }
+    }
+
+    /// A scheduler that was told to poll finds the request, too, but polls before that.
+    #[test]
+    fn an_idle_scheduler_takes_a_request_that_has_waited_for_long_before_it_polls() {
+        let builder = Node::builder().schedulers(2).take_over_blocked(false);
+        let node = builder.idle_spin(Duration::from_millis(1)).build().unwrap();
+        let polls = || here().expect("it runs on a worker").counters.idle_spins.load(Relaxed);
+        let both_run = Arc::new(Barrier::new(2));
+        let (tell, told) = mpsc::channel();
+        let runs = both_run.clone();
+        let ends = move || {
+            runs.wait();
+            told.recv().expect("the request has waited for long");
+            polls()
+        };
+        let ends = node.spawn_on(1, ends).unwrap();
+        let (answer, answered) = mpsc::channel();
+        let holds = move || {
+            both_run.wait();
+            let answers = move || answer.send((here().map(|s| s.index), polls())).unwrap();
+            drop(crate::spawn(answers));
+            std::thread::sleep(Duration::from_nanos(2 * OVERDUE_NS));
+            tell.send(()).unwrap();
+            answered.recv().unwrap()
+        };
+        let (taken_by, after) = node.spawn_on(0, holds).unwrap().join().unwrap();
+        assert_eq!((taken_by, after), (Some(1), ends.join().unwrap()));
     }
 }
