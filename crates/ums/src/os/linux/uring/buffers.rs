@@ -62,12 +62,12 @@ impl Buffers {
     /// Copies the first bytes of a buffer that a completion has returned.
     pub fn copy(&self, number: u16, len: usize) -> Vec<u8> {
         let start = Buffers::start(number);
-        let mut bytes = Vec::with_capacity(len);
-        for at in 0..len.div_ceil(WORD) {
-            let word = self.word(start + at).load(Ordering::Relaxed).to_ne_bytes();
-            // Bounded: never more than `len` bytes are copied.
-            bytes.extend_from_slice(&word[..WORD.min(len - bytes.len())]);
+        // Whole words, and then the last of them is cut.
+        let mut bytes = vec![0; len.next_multiple_of(WORD)];
+        for (at, bytes) in bytes.chunks_exact_mut(WORD).enumerate() {
+            bytes.copy_from_slice(&self.word(start + at).load(Ordering::Relaxed).to_ne_bytes());
         }
+        bytes.truncate(len);
         bytes
     }
 
