@@ -18,6 +18,7 @@ use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::fairness::LONG;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoResult};
 use crate::scheduler::lists::worker_list::State;
 use crate::wait::{seeing_none, thread_waiter};
@@ -230,8 +231,12 @@ impl Core {
     #[inline]
     pub(super) fn end_turn(&mut self, scheduler: &Scheduler, now: u64, yields: u64) {
         let count = scheduler.counters.yields.load(Ordering::Relaxed);
+        let took = now.saturating_sub(self.turn_at);
+        if took >= LONG {
+            self.fairness.long_turn(took, self.workers.runnable() + scheduler.queue.len());
+        }
         if count == self.turn_yields + yields {
-            max(&scheduler.counters.longest_turn, now.saturating_sub(self.turn_at));
+            max(&scheduler.counters.longest_turn, took);
         }
         (self.turn_at, self.turn_yields) = (now, count);
     }

@@ -70,6 +70,15 @@ impl World {
         Some(parts)
     }
 
+    /// A turn lasts long. Whatever waits is nearer to its bound, or is no farther from it.
+    fn long_turn(&mut self, choices: u64) {
+        let (passed, by_age) = (self.rule.passed, self.rule.goes_by_age());
+        self.now += choices * LONG;
+        self.rule.long_turn(choices * LONG, self.len());
+        assert!(passed > 0 || self.rule.passed == 0, "nothing was left behind");
+        assert!(!by_age || self.rule.passed == passed, "everything goes by age already");
+    }
+
     fn pass(&mut self, parts: u32) {
         self.lines.iter_mut().flatten().for_each(|thing| thing.before += parts);
     }
@@ -82,7 +91,7 @@ proptest! {
     #[test]
     fn nothing_waits_for_more_choices_than_the_bound_b9(
         max in 1..12_u32,
-        steps in prop::collection::vec((0..8_usize, 1..9_u32, 0..2_u64), 0..300),
+        steps in prop::collection::vec((0..9_usize, 1..9_u32, 0..2_u64), 0..300),
     ) {
         let mut world = World::new(max);
         for (step, times, pass) in steps {
@@ -94,6 +103,7 @@ proptest! {
                         world.now += u64::from(times) * 30 * TICKS * pass;
                         world.join();
                     }
+                    None if step == 8 => world.long_turn(times.into()),
                     None => {
                         // A storm: each choice is followed by the arrival of a preferred thing.
                         let chosen = world.choose();
@@ -186,6 +196,27 @@ fn a_quick_join_counts_as_a_part_of_a_choice_and_a_slow_one_as_a_whole_b9() {
         assert!(world.join().is_none(), "in a period that goes by age");
         assert_eq!(world.choose().expect("it is next").0, Line::Queued);
         assert!(world.rule.prefers());
+    }
+}
+
+#[test]
+fn long_turns_count_as_choices_by_their_length_b9() {
+    for (choices, turns) in [(1, 50), (9, 10), (99, 1), (u64::MAX / LONG, 1)] {
+        let mut world = World::new(100);
+        world.arrive(Line::Queued);
+        world.now = 1;
+        world.rule.long_turn(choices * LONG, 1);
+        assert!(world.rule.prefers(), "nothing has been passed over");
+        let mut made = 0;
+        while world.rule.prefers() {
+            world.arrive(Line::Signalled);
+            assert_eq!(world.choose().expect("it is preferred").0, Line::Signalled);
+            world.rule.long_turn(choices * LONG, world.len());
+            made += 1;
+        }
+        assert_eq!(made, turns, "each as long as {choices} choices");
+        assert_eq!(world.choose().expect("it is next").0, Line::Queued);
+        assert!(world.rule.check().is_ok());
     }
 }
 
