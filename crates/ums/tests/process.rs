@@ -85,9 +85,13 @@ fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
             let waited = ums::with_timeout(ms(5), || child.wait());
             assert_eq!(waited.unwrap_err().kind(), ErrorKind::TimedOut);
             assert_eq!(child.try_wait().unwrap(), None, "it goes on");
+            let none = child.signal(0).unwrap_err();
+            assert!(none.to_string().contains("which `try_wait` answers"), "{none}");
             child.signal(15).unwrap();
             assert_eq!(child.wait().unwrap().signal(), Some(15));
-            assert_eq!(child.signal(1000).unwrap_err().kind(), ErrorKind::InvalidInput);
+            let none = child.signal(1000).unwrap_err();
+            assert_eq!(none.kind(), ErrorKind::InvalidInput);
+            assert_eq!(none.to_string(), "signal 1000 cannot be sent: there is no such signal");
         });
         let begun = Instant::now();
         let told = on(node, n - 1, || {
@@ -101,10 +105,7 @@ fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
             let child = Child::spawn(Command::new("sleep").arg("600")).unwrap().kill_on_drop();
             child.id()
         });
-        eventually("a killed child is reaped when another is started", || {
-            let _ = status(&mut Command::new("true"));
-            !exists(child)
-        });
+        eventually("a killed child is reaped", || !exists(child));
         let left = on(node, n - 1, || {
             let mut script = shell("sleep 600 & echo up; wait");
             let mut child = Child::spawn(script.process_group(0).stdout(Stdio::piped())).unwrap();
@@ -115,6 +116,34 @@ fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
         });
         assert_eq!(left.unwrap(), 0, "its process group has ended, too");
     });
+}
+
+#[test]
+fn a_child_that_is_dropped_while_it_runs_is_reaped_when_it_ends() {
+    both_kinds(|node, _, n| {
+        let short = || Child::spawn(&mut shell("sleep 0.05")).unwrap().id();
+        let by_worker = on(node, n - 1, short);
+        eventually("no other child is started for that", || !exists(by_worker));
+        let by_thread = short();
+        eventually("another child is started", || {
+            let _ = status(&mut Command::new("true"));
+            !exists(by_thread)
+        });
+    });
+    let node = Node::builder().schedulers(1).build().unwrap();
+    let long = |seconds: &'static str| {
+        on(&node, 0, move || Child::spawn(Command::new("sleep").arg(seconds)).unwrap().id())
+    };
+    let (left, ends) = (long("600"), long("0.05"));
+    let report = node.shutdown(ms(1000));
+    assert_eq!(report.left, 0, "nothing waits for the children");
+    assert!(exists(left), "the child goes on");
+    eventually("a child whose scheduler has ended is reaped when another is started", || {
+        let _ = status(&mut Command::new("true"));
+        !exists(ends)
+    });
+    let kill = Command::new("kill").arg(left.to_string()).status();
+    assert!(kill.unwrap().success());
 }
 
 /// Runs the body in a task that is cancelled already.

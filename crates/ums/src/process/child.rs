@@ -2,7 +2,7 @@
 //! for it as for a socket.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{self, Command, ExitStatus, Output, Stdio};
 
 use rustix::io::Errno;
@@ -13,7 +13,7 @@ use rustix::process::{
 
 use super::pipe::{PipeReader, PipeWriter};
 use crate::current::{checkpoint_for, go_preemptive};
-use crate::io::Watch;
+use crate::io::{Watch, submit_poll};
 use crate::os::driver::Side;
 use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
@@ -21,20 +21,49 @@ use crate::scheduler::here;
 use crate::sync::Select;
 use crate::wait::Arm;
 
-/// Children that were dropped before they had ended, or before that was noticed. They are reaped
-/// when the next child is started or dropped, so that their number stays small.
+/// Dropped children whose end no worker waits for: those that were dropped elsewhere than on a
+/// worker, and those whose scheduler has ended before them. They are reaped when the next child is
+/// started or dropped.
 static ABANDONED: Lock<Vec<process::Child>> = Lock::new(Vec::new());
 
-fn abandon(child: Option<process::Child>) {
-    let mut abandoned = ABANDONED.lock();
-    abandoned.extend(child);
-    abandoned.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+fn reap_abandoned() {
+    ABANDONED.lock().retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+}
+
+/// Reaps the child when it has ended, so that the system does not keep a record of it.
+fn abandon(mut child: process::Child) {
+    reap_abandoned();
+    if !matches!(child.try_wait(), Ok(None)) {
+        return;
+    }
+    match here().and_then(|_| end_of(&child).ok()) {
+        None => ABANDONED.lock().push(child),
+        Some(ended) => {
+            let fd = ended.as_raw_fd();
+            let reap = move |_| {
+                drop(ended);
+                // If its scheduler has ended, it may still run.
+                if let Ok(None) = child.try_wait() {
+                    ABANDONED.lock().push(child);
+                }
+            };
+            submit_poll(fd, Box::new(reap));
+        }
+    }
+}
+
+/// Returns a descriptor that becomes readable when the child has ended.
+fn end_of(child: &process::Child) -> io::Result<OwnedFd> {
+    // `child` has not been waited for, so the number is still its own.
+    Ok(pidfd_open(pid(child.id())?, PidfdFlags::empty())?)
 }
 
 /// A child process.
 ///
-/// Dropping it neither ends the process nor waits for it, unless
-/// [`kill_on_drop`](Child::kill_on_drop) was called.
+/// Dropping it neither ends the process, unless [`kill_on_drop`](Child::kill_on_drop) was called,
+/// nor waits for it. A child that is dropped by a worker leaves no record in the system (a
+/// *zombie*) when it ends; one that is dropped by another thread leaves it until the program next
+/// starts or drops a child.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -84,10 +113,8 @@ struct Ends {
 
 impl Ends {
     fn of(child: &mut process::Child) -> io::Result<Ends> {
-        // `child` has not been waited for, so the number is still its own.
-        let ended = pidfd_open(pid(child.id())?, PidfdFlags::empty())?;
         Ok(Ends {
-            ended: Watch::new(ended),
+            ended: Watch::new(end_of(child)?),
             stdin: child.stdin.take().map(PipeWriter::new).transpose()?,
             stdout: child.stdout.take().map(PipeReader::new).transpose()?,
             stderr: child.stderr.take().map(PipeReader::new).transpose()?,
@@ -101,7 +128,14 @@ fn pid(id: u32) -> io::Result<Pid> {
 }
 
 fn signal(number: i32) -> io::Result<Signal> {
-    Ok(Signal::from_named_raw(number).ok_or(io::ErrorKind::InvalidInput)?)
+    Signal::from_named_raw(number).ok_or_else(|| {
+        let why = match number {
+            0 => "it only asks whether the process runs, which `try_wait` answers",
+            _ => "there is no such signal",
+        };
+        let text = format!("signal {number} cannot be sent: {why}");
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })
 }
 
 /// The error of a call that needs the child's number, which the child has lost.
@@ -116,7 +150,7 @@ impl Child {
     /// The system's error: `NotFound` if there is no such program; `Unsupported` by a kernel before
     /// 5.3.
     pub fn spawn(command: &mut Command) -> io::Result<Child> {
-        abandon(None);
+        reap_abandoned();
         // The thread that starts a process stands still until the new process runs its program.
         let mut inner = go_preemptive(WaitReason::PREEMPTIVE_PROCESS, || command.spawn())?;
         match Ends::of(&mut inner) {
@@ -126,7 +160,7 @@ impl Child {
             }
             Err(error) => {
                 let _ = inner.kill();
-                abandon(Some(inner));
+                abandon(inner);
                 Err(error)
             }
         }
@@ -262,7 +296,7 @@ impl Drop for Child {
         if self.kill_on_drop {
             let _ = self.signal_group(9).or_else(|_| self.kill());
         }
-        abandon(self.inner.take());
+        self.inner.take().into_iter().for_each(abandon);
     }
 }
 
