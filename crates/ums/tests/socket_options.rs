@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs::TryLockError;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
@@ -117,9 +118,10 @@ fn a_lock_of_a_file_is_waited_for_and_the_wait_can_end() {
             let open = || ums::fs::File::open(&path).unwrap();
             let (one, two) = (open(), open());
             one.lock().unwrap();
-            assert!(!two.try_lock().unwrap());
+            assert!(matches!(two.try_lock(), Err(TryLockError::WouldBlock)));
             let late = ums::with_timeout(ms(5), || two.lock()).unwrap_err();
             assert_eq!(late.kind(), ErrorKind::TimedOut);
+            assert_eq!(late.to_string(), "the wait for FILE_LOCK timed out");
             let waits = ums::spawn(move || {
                 two.lock_shared()?;
                 std::io::Result::Ok(two)
@@ -127,8 +129,9 @@ fn a_lock_of_a_file_is_waited_for_and_the_wait_can_end() {
             ums::yield_now();
             one.unlock().unwrap();
             let two = waits.join().unwrap().unwrap();
-            assert!(one.try_lock_shared().unwrap());
-            assert!(!one.try_lock().unwrap(), "two has it, too");
+            one.try_lock_shared().unwrap();
+            let both = one.try_lock();
+            assert!(matches!(both, Err(TryLockError::WouldBlock)), "two has it, too");
             drop(two);
             one.lock().unwrap();
         });

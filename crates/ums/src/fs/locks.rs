@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::file::File;
 use crate::current::{checkpoint_for, sleep_as};
+use crate::record::reason::WaitReason;
 
 /// The shortest and the longest interval between two attempts.
 const PAUSE_MIN: Duration = Duration::from_micros(200);
@@ -18,8 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 impl File {
     /// Locks the file for this open file alone; waits until it is free. The lock ends with
     /// [`unlock`](File::unlock), or when the file and all its clones are closed. It is advisory: a
-    /// program that does not lock the file is not kept out. The wait has the reason of the file's
-    /// reads.
+    /// program that does not lock the file is not kept out.
     ///
     /// # Errors
     /// The system's error; an error whose source is a [`WaitError`](crate::WaitError) if the work
@@ -30,7 +30,7 @@ impl File {
     /// # let path = folder.path().join("data");
     /// let (one, two) = (ums::fs::File::create(&path)?, ums::fs::File::open(&path)?);
     /// one.lock()?;
-    /// assert!(!two.try_lock()?);
+    /// assert!(matches!(two.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
     /// one.unlock()?;
     /// two.lock_shared()?;
     /// # Ok::<(), std::io::Error>(())
@@ -48,21 +48,20 @@ impl File {
         self.patiently(File::try_lock_shared)
     }
 
-    /// Locks the file for this open file alone, if it is free. Returns whether it did.
+    /// Locks the file for this open file alone, if it is free.
     ///
     /// # Errors
-    /// The system's error.
-    pub fn try_lock(&self) -> io::Result<bool> {
-        tried(self.std.try_lock())
+    /// `TryLockError::WouldBlock` if it is not free; the system's error.
+    pub fn try_lock(&self) -> Result<(), TryLockError> {
+        self.std.try_lock()
     }
 
-    /// Locks the file together with others, if nothing else has locked it for itself. Returns
-    /// whether it did.
+    /// Locks the file together with others, if nothing else has locked it for itself.
     ///
     /// # Errors
-    /// The system's error.
-    pub fn try_lock_shared(&self) -> io::Result<bool> {
-        tried(self.std.try_lock_shared())
+    /// As [`try_lock`](File::try_lock).
+    pub fn try_lock_shared(&self) -> Result<(), TryLockError> {
+        self.std.try_lock_shared()
     }
 
     /// Ends the lock of this open file.
@@ -73,23 +72,17 @@ impl File {
         self.std.unlock()
     }
 
-    fn patiently(&self, attempt: fn(&File) -> io::Result<bool>) -> io::Result<()> {
+    fn patiently(&self, attempt: fn(&File) -> Result<(), TryLockError>) -> io::Result<()> {
         let mut pause = PAUSE_MIN;
         loop {
-            checkpoint_for(self.reasons.read)?;
-            if attempt(self)? {
-                return Ok(());
+            checkpoint_for(WaitReason::FILE_LOCK)?;
+            match attempt(self) {
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error),
+                Ok(()) => return Ok(()),
             }
-            sleep_as(self.reasons.read, pause).map_err(|e| e.during(self.reasons.read))?;
+            sleep_as(WaitReason::FILE_LOCK, pause).map_err(|e| e.during(WaitReason::FILE_LOCK))?;
             pause = pause.saturating_mul(2).min(PAUSE_MAX);
         }
-    }
-}
-
-fn tried(attempt: Result<(), TryLockError>) -> io::Result<bool> {
-    match attempt {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
     }
 }

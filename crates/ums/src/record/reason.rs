@@ -88,6 +88,8 @@ reasons! {
     ASYNC_IO_COMPLETION Resource;
     /// A wait until written data is on the disk: `fsync`, `fdatasync`.
     WRITELOG Resource;
+    /// A wait for the lock of a file, which another open file or process holds.
+    FILE_LOCK Resource;
     /// A wait for a lock on a database, which a user holds.
     LCK_M_X Resource;
     /// A wait to become preemptive, because the number of preemptive workers is limited.
