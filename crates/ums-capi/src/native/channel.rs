@@ -39,7 +39,7 @@ pub extern "C" fn ums_channel_new(bound: usize, channel: Out<'_, Handle<ums_chan
 
 /// Frees a channel. NULL is allowed. Pointers that are still in it are forgotten, and what they
 /// point at is not freed: to free it, close the channel first and receive until -EPIPE. -EBUSY:
-/// another call uses the channel.
+/// a call that sends or receives has not returned yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_channel_free(channel: Handle<ums_channel>) -> c_int {
     discard(channel, |_| true)
@@ -92,7 +92,7 @@ pub extern "C" fn ums_channel_recv(
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_channel_close(channel: Handle<ums_channel>) -> c_int {
     guard(|| {
-        object::get(channel)?.receiver.close();
+        object::get_briefly(channel)?.receiver.close();
         Ok(0)
     })
 }
@@ -100,5 +100,5 @@ pub extern "C" fn ums_channel_close(channel: Handle<ums_channel>) -> c_int {
 /// Returns how many pointers the channel holds; 0 for a bad pointer.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_channel_len(channel: ConstHandle<ums_channel>) -> usize {
-    answer(0, || Ok(object::get(channel)?.receiver.len()))
+    answer(0, || Ok(object::get_briefly(channel)?.receiver.len()))
 }

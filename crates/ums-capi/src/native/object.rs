@@ -2,13 +2,15 @@
 //!
 //! A pointer points at a *slot*. A slot has the kind of object that it is for, a flag that says
 //! whether there is an object, the number of calls that use the object at this moment, and the
-//! object.
+//! object. Calls that cannot wait, such as the one that sets an event, are counted apart: the
+//! waiter that such a call wakes may free the object before that call has returned.
 //!
 //! ```text
-//!   state word      | meaning                                   | a call   | free
-//!   0               | no object                                 | EBADF    | EBADF
-//!   LIVE + n        | an object, n calls use it                 | LIVE+n+1 | 0 if n = 0, or EBUSY
-//!   n (without LIVE)| freed; the last of n calls drops it       | EBADF    | EBADF
+//!   state word            | meaning                              | a call     | free
+//!   0                     | no object                            | EBADF      | EBADF
+//!   LIVE + n + m * BRIEF  | an object; n calls use it, and m     | n + 1, or  | 0 if n = 0,
+//!                         | that cannot wait                     | m + 1      | or EBUSY
+//!   n + m * BRIEF         | freed; the last of the calls drops it| EBADF      | EBADF
 //! ```
 //!
 //! This file has unsafe code, because it follows pointers that C has stored. It keeps its
@@ -34,6 +36,7 @@ use crate::caller::Out;
 use ums::pool::{Member, Pool, Pooled};
 
 const LIVE: u64 = 1 << 63;
+const BRIEF: u64 = 1 << 32;
 
 /// An opaque pointer of the header: NULL, or a pointer that [`make`] has returned, perhaps for
 /// another kind of object. Only [`make`] and C callers create values of this type.
@@ -125,8 +128,8 @@ macro_rules! objects {
 }
 pub(crate) use objects;
 
-/// A counted use of an object.
-pub struct Ref<O: Object>(&'static Slot<O::Value>);
+/// A counted use of an object, and what was counted: 1, or `BRIEF`.
+pub struct Ref<O: Object>(&'static Slot<O::Value>, u64);
 
 impl<O: Object> Deref for Ref<O> {
     type Target = O::Value;
@@ -141,7 +144,7 @@ impl<O: Object> Drop for Ref<O> {
     fn drop(&mut self) {
         // Release: this use happens before the object is dropped. Acquire: this use may be the
         // last, which drops the object.
-        if self.0.state.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.state.fetch_sub(self.1, Ordering::AcqRel) == self.1 {
             drop_value::<O>(self.0);
         }
     }
@@ -162,8 +165,19 @@ pub fn make<O: Object>(value: O::Value) -> Handle<O> {
     Handle(std::ptr::from_ref(slot).cast())
 }
 
-/// Returns the object behind a pointer. The object is in use until the result is dropped.
+/// Returns the object behind a pointer. The object is in use until the result is dropped, and
+/// cannot be freed.
 pub fn get<O: Object>(pointer: Handle<O>) -> Result<Ref<O>, Fault> {
+    count_use(pointer, 1)
+}
+
+/// Returns the object behind a pointer, for a call that cannot wait. The object may be freed; then
+/// it is dropped with the last use.
+pub fn get_briefly<O: Object>(pointer: Handle<O>) -> Result<Ref<O>, Fault> {
+    count_use(pointer, BRIEF)
+}
+
+fn count_use<O: Object>(pointer: Handle<O>, unit: u64) -> Result<Ref<O>, Fault> {
     let slot = slot(pointer)?;
     let mut state = slot.state.load(Ordering::Relaxed);
     loop {
@@ -172,18 +186,19 @@ pub fn get<O: Object>(pointer: Handle<O>) -> Result<Ref<O>, Fault> {
         }
         let entered = slot.state.compare_exchange_weak(
             state,
-            state + 1,
+            state + unit,
             Ordering::Acquire,
             Ordering::Relaxed,
         );
         match entered {
-            Ok(_) => return Ok(Ref(slot)),
+            Ok(_) => return Ok(Ref(slot, unit)),
             Err(now) => state = now,
         }
     }
 }
 
-/// Frees an object. Returns `EBUSY` if another call uses the object, or if `idle` returns false.
+/// Frees an object. Returns `EBUSY` if a call that may wait uses the object, or if `idle` returns
+/// false.
 pub fn free<O: Object>(
     pointer: Handle<O>,
     idle: impl FnOnce(&O::Value) -> bool,
@@ -193,12 +208,12 @@ pub fn free<O: Object>(
     if !idle(&object) {
         return Err(busy());
     }
-    let slot = object.0;
-    // LIVE + 1 means that this is the only use. Without LIVE no other use begins, and the end of
-    // this use drops the object.
-    slot.state
-        .compare_exchange(LIVE + 1, 1, Ordering::AcqRel, Ordering::Relaxed)
-        .map_err(|state| if state & LIVE == 0 { gone::<O>() } else { busy() })?;
+    // If this is the only use beside brief ones, no other begins without LIVE, and the end of the
+    // last one drops the object.
+    let freed = object.0.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |state| {
+        (state & LIVE != 0 && state % BRIEF == 1).then_some(state & !LIVE)
+    });
+    freed.map_err(|state| if state & LIVE == 0 { gone::<O>() } else { busy() })?;
     Ok(())
 }
 
@@ -290,10 +305,26 @@ mod tests {
         let user = get(pointer).unwrap();
         assert_eq!(free(pointer, |_| true).unwrap_err().errno(), libc::EBUSY);
         assert_eq!(free(pointer, |_| false).unwrap_err().errno(), libc::EBUSY);
+        let brief = get_briefly(pointer).unwrap();
+        assert_eq!(free(pointer, |_| true).unwrap_err().errno(), libc::EBUSY);
+        drop(brief);
         retire(&user);
         assert_eq!(get(pointer).err().unwrap().errno(), libc::EBADF);
         assert_eq!(Arc::strong_count(&value), 2, "a call still uses it");
         drop(user);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+    #[test]
+    fn a_call_that_cannot_wait_does_not_hinder_a_free_and_keeps_the_object_until_it_ends() {
+        let value = Arc::new(7);
+        let pointer: Handle<thing> = make(value.clone());
+        let users = [(); 2].map(|()| get_briefly(pointer).unwrap());
+        free(pointer, |_| true).unwrap();
+        for _ in users {
+            assert_eq!(get_briefly(pointer).err().unwrap().errno(), libc::EBADF);
+            assert_eq!(free(pointer, |_| true).unwrap_err().errno(), libc::EBADF);
+            assert_eq!(Arc::strong_count(&value), 2, "a call still uses it");
+        }
         assert_eq!(Arc::strong_count(&value), 1);
     }
 }

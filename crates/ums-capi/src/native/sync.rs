@@ -93,7 +93,7 @@ pub extern "C" fn ums_mutex_lock(mutex: Handle<ums_mutex>, timeout_ns: u64) -> c
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_mutex_unlock(mutex: Handle<ums_mutex>) -> c_int {
     guard(|| {
-        let mutex = object::get(mutex)?;
+        let mutex = object::get_briefly(mutex)?;
         mine(&mutex)?;
         mutex.unlock();
         Ok(0)
@@ -156,7 +156,7 @@ fn lock_share(rwlock: Handle<ums_rwlock>, share: Share, timeout_ns: u64) -> c_in
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_rwlock_unlock(rwlock: Handle<ums_rwlock>) -> c_int {
     guard(|| {
-        let released = object::get(rwlock)?.release();
+        let released = object::get_briefly(rwlock)?.release();
         let not = || Fault::new(libc::EPERM, "the caller has not locked this");
         released.then_some(0).ok_or_else(not)
     })
@@ -167,7 +167,7 @@ pub extern "C" fn ums_rwlock_unlock(rwlock: Handle<ums_rwlock>) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_rwlock_downgrade(rwlock: Handle<ums_rwlock>) -> c_int {
     guard(|| {
-        let is_reader = object::get(rwlock)?.downgrade();
+        let is_reader = object::get_briefly(rwlock)?.downgrade();
         let not = || Fault::new(libc::EPERM, "the caller has not locked this for writing");
         is_reader.then_some(0).ok_or_else(not)
     })
@@ -222,7 +222,7 @@ pub extern "C" fn ums_condvar_wait(
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_condvar_notify_one(condvar: Handle<ums_condvar>) -> c_int {
     guard(|| {
-        let condvar = object::get(condvar)?;
+        let condvar = object::get_briefly(condvar)?;
         let mut list = condvar.lock();
         // A notification goes to a wait that has not ended: `claim` returns None for a wait that
         // has.
@@ -242,7 +242,7 @@ pub extern "C" fn ums_condvar_notify_one(condvar: Handle<ums_condvar>) -> c_int 
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_condvar_notify_all(condvar: Handle<ums_condvar>) -> c_int {
     guard(|| {
-        let condvar = object::get(condvar)?;
+        let condvar = object::get_briefly(condvar)?;
         let all = std::mem::take(&mut *condvar.lock());
         for sleeper in all {
             sleeper.wake();
@@ -265,7 +265,8 @@ pub extern "C" fn ums_event_new(
     })
 }
 
-/// Frees an event. NULL is allowed. -EBUSY: the event has waiters.
+/// Frees an event. NULL is allowed. -EBUSY: the event has waiters. A worker that the event has
+/// woken may free it, also if `ums_event_set` has not returned yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_free(event: Handle<ums_event>) -> c_int {
     discard(event, |_| true)
@@ -275,7 +276,7 @@ pub extern "C" fn ums_event_free(event: Handle<ums_event>) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_set(event: Handle<ums_event>) -> c_int {
     guard(|| {
-        object::get(event)?.set();
+        object::get_briefly(event)?.set();
         Ok(0)
     })
 }
@@ -283,13 +284,13 @@ pub extern "C" fn ums_event_set(event: Handle<ums_event>) -> c_int {
 /// Resets an event. Returns 1 if it was set, 0 if it was not.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_reset(event: Handle<ums_event>) -> c_int {
-    guard(|| Ok(object::get(event)?.reset().into()))
+    guard(|| Ok(object::get_briefly(event)?.reset().into()))
 }
 
 /// Returns true if it is set; false for a bad pointer.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_event_is_set(event: ConstHandle<ums_event>) -> bool {
-    answer(false, || Ok(object::get(event)?.is_set()))
+    answer(false, || Ok(object::get_briefly(event)?.is_set()))
 }
 
 /// Waits until the event is set, for at most this long.
@@ -344,7 +345,7 @@ pub extern "C" fn ums_semaphore_acquire(
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_release(semaphore: Handle<ums_semaphore>, permits: usize) -> c_int {
     guard(|| {
-        let semaphore = object::get(semaphore)?;
+        let semaphore = object::get_briefly(semaphore)?;
         room(permits, semaphore.available())?;
         semaphore.add_permits(permits);
         Ok(0)
@@ -360,7 +361,7 @@ fn room(more: usize, there: usize) -> Result<(), Fault> {
 /// Returns how many permits are available; 0 for a bad pointer.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_semaphore_available(semaphore: ConstHandle<ums_semaphore>) -> usize {
-    answer(0, || Ok(object::get(semaphore)?.available()))
+    answer(0, || Ok(object::get_briefly(semaphore)?.available()))
 }
 
 /// Creates a barrier for this many callers. -EINVAL: 0.

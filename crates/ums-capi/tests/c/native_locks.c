@@ -1,5 +1,5 @@
 /* Reader-writer lock and barrier: who has them at the same time, every misuse, time limits and
- * cancellation. */
+ * cancellation; and what a woken worker may free. */
 #include "check.h"
 
 enum { TASKS = 12, ROUNDS = 30 };
@@ -144,6 +144,44 @@ static void *all(void *arg)
     return arg;
 }
 
+enum { EVENTS = 3000 };
+
+static void *set_each(void *channel)
+{
+    void *event;
+    while (ums_channel_recv(channel, UMS_FOREVER, &event) == 0)
+        IS(0, ums_event_set(event));
+    return NULL;
+}
+
+/* The call that has set the event runs on another scheduler, and may not have returned. */
+static void *wait_and_free_each(void *channel)
+{
+    for (int i = 0; i < EVENTS; i++) {
+        ums_event *event;
+        IS(0, ums_event_new(false, false, &event));
+        IS(0, ums_channel_send(channel, event, UMS_FOREVER));
+        IS(0, ums_event_wait(event, UMS_FOREVER));
+        IS(0, ums_event_free(event));
+    }
+    IS(0, ums_channel_close(channel));
+    return NULL;
+}
+
+static void free_at_once(int argc, char **argv)
+{
+    ums_node *node = node_of(argc, argv, 2);
+    ums_channel *channel;
+    ums_task *sets, *waits;
+    IS(0, ums_channel_new(1, &channel));
+    IS(0, ums_node_spawn_on(node, 0, set_each, channel, &sets));
+    IS(0, ums_node_spawn_on(node, 1, wait_and_free_each, channel, &waits));
+    IS(0, ums_task_join(waits, UMS_FOREVER, NULL));
+    IS(0, ums_task_join(sets, UMS_FOREVER, NULL));
+    IS(0, ums_node_free(node));
+    IS(0, ums_channel_free(channel));
+}
+
 int main(int argc, char **argv)
 {
     ums_node *node = node_of(argc, argv, 1);
@@ -173,6 +211,7 @@ int main(int argc, char **argv)
     IS(0, ums_barrier_free(alone));
     IS(0, ums_rwlock_free(NULL));
     IS(0, ums_barrier_free(NULL));
+    free_at_once(argc, argv);
     puts("ok");
     return 0;
 }
