@@ -600,7 +600,8 @@ int ums_node_new(const struct ums_options *options, struct ums_node **node);
 /**
  * Shuts the node down in this order: accepts no more work, lets running requests finish during the
  * grace time, cancels the others, which have as long again to end, at least a second, and ends
- * every worker. `report` may be NULL. On a worker: -EDEADLK. A second call has no effect.
+ * every worker. `report` may be NULL. On a worker: -EDEADLK. A second call changes nothing; its
+ * report says how many workers are left.
  */
 int ums_node_shutdown(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 
@@ -911,7 +912,8 @@ int ums_condvar_notify_all(struct ums_condvar *condvar);
 int ums_event_new(bool manual, bool is_set, struct ums_event **event);
 
 /**
- * Frees an event. NULL is allowed. -EBUSY: the event has waiters.
+ * Frees an event. NULL is allowed. -EBUSY: the event has waiters. A worker that the event has
+ * woken may free it, also if `ums_event_set` has not returned yet.
  */
 int ums_event_free(struct ums_event *event);
 
@@ -988,7 +990,7 @@ int ums_channel_new(size_t bound, struct ums_channel **channel);
 /**
  * Frees a channel. NULL is allowed. Pointers that are still in it are forgotten, and what they
  * point at is not freed: to free it, close the channel first and receive until -EPIPE. -EBUSY:
- * another call uses the channel.
+ * a call that sends or receives has not returned yet.
  */
 int ums_channel_free(struct ums_channel *channel);
 

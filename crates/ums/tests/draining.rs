@@ -169,10 +169,12 @@ fn one_task_that_does_not_end_is_one_cancelled_and_one_left() {
         each_end(
             |b| b,
             |node, kind, n| {
-                let enough = with_a_stuck_task(&node, preemptive);
+                let (enough, again) = (with_a_stuck_task(&node, preemptive), node.clone());
                 let report = node.drain(ms(10));
                 let one = ShutdownReport { cancelled: 1, left: 1 };
                 assert_eq!(report, one, "{kind:?} workers on {n}, preemptive {preemptive}");
+                let report = again.drain(ms(10));
+                assert_eq!(report, ShutdownReport { cancelled: 0, left: 1 }, "it is still there");
                 drop(enough);
             },
         );

@@ -70,7 +70,8 @@ pub extern "C" fn ums_node_new(
 
 /// Shuts the node down in this order: accepts no more work, lets running requests finish during the
 /// grace time, cancels the others, which have as long again to end, at least a second, and ends
-/// every worker. `report` may be NULL. On a worker: -EDEADLK. A second call has no effect.
+/// every worker. `report` may be NULL. On a worker: -EDEADLK. A second call changes nothing; its
+/// report says how many workers are left.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_node_shutdown(
     node: Handle<ums_node>,

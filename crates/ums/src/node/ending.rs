@@ -24,6 +24,7 @@ impl Node {
         let node = &self.inner;
         let mut report = ShutdownReport::default();
         if node.closing.swap(true, Ordering::AcqRel) {
+            report.left = Ending::of(self, grace, false).left();
             return report;
         }
         if drains {

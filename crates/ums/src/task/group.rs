@@ -190,7 +190,7 @@ where
         E: 'scope,
     {
         if let Err(error) = self.try_spawn(f) {
-            panic!("the group's task was not accepted: {error}");
+            panic!("the group's task was not accepted: {error} (`try_spawn` returns this)");
         }
     }
 

@@ -532,7 +532,7 @@ where
 {
     match try_spawn(f) {
         Ok(handle) => handle,
-        Err(error) => panic!("the task was not accepted: {error}"),
+        Err(error) => panic!("the task was not accepted: {error} (`try_spawn` returns this)"),
     }
 }
 

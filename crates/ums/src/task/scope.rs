@@ -282,7 +282,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     {
         match spawn(self, f) {
             Ok(handle) => handle,
-            Err(error) => panic!("the scope's task was not accepted: {error}"),
+            Err(error) => {
+                panic!("the scope's task was not accepted: {error} (`try_spawn` returns this)")
+            }
         }
     }
 
