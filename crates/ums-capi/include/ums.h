@@ -1132,6 +1132,12 @@ int64_t ums_read(int fd, void *buffer, size_t len, uint64_t offset, uint64_t tim
 int64_t ums_write(int fd, const void *buffer, size_t len, uint64_t offset, uint64_t timeout_ns);
 
 /**
+ * Waits until everything that was written to the file is on the disk; with `metadata` also the
+ * file's metadata. A cancellation does not end it.
+ */
+int ums_sync(int fd, bool metadata);
+
+/**
  * Waits for a connection, and accepts it. Returns its descriptor, in non-blocking mode. The
  * listening socket must be in non-blocking mode, too, as for `ums_read`.
  */

@@ -5,7 +5,8 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Instant;
 
 use common::*;
 use ums::stats::{WaitClass, WaitRow, WorkerState};
@@ -256,6 +257,38 @@ fn workers_that_only_wake_each_other_let_everything_else_in_b9_g3() {
             answered.wait().unwrap();
             asked.set();
             assert_eq!(third.join().unwrap(), 8);
+            over.store(true, SeqCst);
+            pair.into_iter().for_each(|worker| worker.join().unwrap());
+        },
+    );
+}
+
+/// A thousand of their turns would last two seconds.
+#[test]
+fn a_request_begins_in_time_beside_workers_with_long_turns_b9() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            let [ping, pong] = [(); 2].map(|()| Arc::new(Event::auto(false)));
+            let (over, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+            let pair = [(ping.clone(), pong.clone()), (pong, ping.clone())];
+            let pair = pair.map(|(mine, others)| {
+                let (over, turns) = (over.clone(), turns.clone());
+                start(node, n - 1, move || {
+                    while !over.load(SeqCst) {
+                        mine.wait().unwrap();
+                        let began = Instant::now();
+                        while began.elapsed() < ms(2) {}
+                        turns.fetch_add(1, SeqCst);
+                        others.set();
+                    }
+                })
+            });
+            ping.set();
+            eventually("both have turns", || turns.load(SeqCst) > 2);
+            let (before, seen) = (turns.load(SeqCst), turns.clone());
+            let after = on(node, n - 1, move || seen.load(SeqCst));
+            assert!(after - before < 300, "{} turns before it", after - before);
             over.store(true, SeqCst);
             pair.into_iter().for_each(|worker| worker.join().unwrap());
         },

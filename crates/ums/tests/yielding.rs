@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
-use std::time::Instant;
 
 use common::*;
 use ums::node::Placement;
@@ -500,38 +499,6 @@ fn signalled_workers_go_first_a_thousand_times_in_a_row_at_most_b9() {
         |node, _, n| {
             let rounds = on(node, n - 1, rounds_between_turns);
             assert!(rounds.iter().all(|r| *r <= 4), "first in, first out: {rounds:?}");
-        },
-    );
-}
-
-/// A thousand of their turns would last two seconds.
-#[test]
-fn a_request_begins_in_time_beside_workers_with_long_turns_b9() {
-    each_alone(
-        |b| b,
-        |node, _, n| {
-            let [ping, pong] = [(); 2].map(|()| Arc::new(Event::auto(false)));
-            let (over, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-            let pair = [(ping.clone(), pong.clone()), (pong, ping.clone())];
-            let pair = pair.map(|(mine, others)| {
-                let (over, turns) = (over.clone(), turns.clone());
-                start(node, n - 1, move || {
-                    while !over.load(SeqCst) {
-                        mine.wait().unwrap();
-                        let began = Instant::now();
-                        while began.elapsed() < ms(2) {}
-                        turns.fetch_add(1, SeqCst);
-                        others.set();
-                    }
-                })
-            });
-            ping.set();
-            eventually("both have turns", || turns.load(SeqCst) > 2);
-            let (before, seen) = (turns.load(SeqCst), turns.clone());
-            let after = on(node, n - 1, move || seen.load(SeqCst));
-            assert!(after - before < 300, "{} turns before it", after - before);
-            over.store(true, SeqCst);
-            pair.into_iter().for_each(|worker| worker.join().unwrap());
         },
     );
 }

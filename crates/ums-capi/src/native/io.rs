@@ -408,11 +408,12 @@ fn wait(fd: Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
         }
         let (shared, wait) = (Arc::<Shared>::default(), Wait::new(what.reason()));
         let written = if let What::Write(_, offset) = what { Some(offset) } else { None };
+        let syncs = matches!(what, What::Sync { .. });
         let pending = what.request(fd, shared.clone())?.submit();
         let limit = Instant::now().checked_add(span(timeout_ns));
         let limited = limit.map_or(wait, |limit| wait.until(limit));
         let mut waited = shared.wait(limited);
-        if waited.is_err() && written.is_some_and(|offset| is_file(&fd, offset)) {
+        if waited.is_err() && (syncs || written.is_some_and(|offset| is_file(&fd, offset))) {
             // A cancellation does not end it, so that the caller knows whether it has happened.
             waited = shared.wait(limited.uncancellable());
         }
@@ -570,6 +571,13 @@ pub unsafe extern "C" fn ums_write(
     // SAFETY: C Caller: the buffer is lent for the time of the call.
     let buffer = unsafe { lent(buffer.cast_mut(), len) };
     wait(fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
+}
+
+/// Waits until everything that was written to the file is on the disk; with `metadata` also the
+/// file's metadata. A cancellation does not end it.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_sync(fd: Descriptor, metadata: bool) -> c_int {
+    wait(fd, Ok(What::Sync { metadata }), UMS_FOREVER) as c_int
 }
 
 /// Waits for a connection, and accepts it. Returns its descriptor, in non-blocking mode. The

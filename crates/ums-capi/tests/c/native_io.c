@@ -88,7 +88,33 @@ static void files(void)
     IS(2, ums_write(fd, "xy", 2, 100, UMS_FOREVER));
     IS(2, ums_read(fd, second, 8, 100, UMS_FOREVER));
     CHECK(memcmp(second, "xy", 2) == 0);
+    IS(0, ums_sync(fd, false));
+    IS(0, ums_sync(fd, true));
     close(fd);
+    IS(-EBADF, ums_sync(fd, true));
+    IS(-EBADF, ums_sync(-1, true));
+}
+
+/* A cancelled task learns whether its data is on the disk. */
+static void *sync_all_the_same(void *folder)
+{
+    while (!ums_is_cancelled())
+        ums_yield();
+    IS(-ECANCELED, ums_sleep(MS));
+    IS(0, ums_sync((int)(intptr_t)folder, true));
+    return NULL;
+}
+
+static void syncs(void)
+{
+    ums_task *task;
+    int folder = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK(folder >= 0);
+    IS(0, ums_spawn(sync_all_the_same, (void *)(intptr_t)folder, &task));
+    ums_yield();
+    IS(0, ums_task_cancel(task));
+    IS(0, ums_task_join(task, UMS_FOREVER, NULL));
+    close(folder);
 }
 
 static void *connect_to(void *arg)
@@ -202,6 +228,7 @@ static void *all(void *node)
 {
     pipes();
     files();
+    syncs();
     sockets();
     refusals(node);
     return NULL;
