@@ -48,9 +48,6 @@ impl Scheduler {
         if self.trim(me) {
             return;
         }
-        if self.steal_overdue() {
-            return;
-        }
         let ending = self.join_the_ended();
         let mut announced = false;
         if !self.spin(&mut announced) {
@@ -117,6 +114,9 @@ impl Scheduler {
         let (span, charged) = self.with(|core| core.spin_for(self));
         if span == 0 {
             return false;
+        }
+        if self.steal_overdue() {
+            return true;
         }
         // A peer may wait for the effect of requests that were submitted in a batch.
         let mut found = self.with(|core| core.poll_driver(true)) || self.has_news();

@@ -18,7 +18,6 @@ use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::lists::fairness::LONG;
 use crate::scheduler::lists::io_list::{CompletionRoutine, IoResult};
 use crate::scheduler::lists::worker_list::State;
 use crate::wait::{seeing_none, thread_waiter};
@@ -231,12 +230,8 @@ impl Core {
     #[inline]
     pub(super) fn end_turn(&mut self, scheduler: &Scheduler, now: u64, yields: u64) {
         let count = scheduler.counters.yields.load(Ordering::Relaxed);
-        let took = now.saturating_sub(self.turn_at);
-        if took >= LONG {
-            self.fairness.long_turn(took, self.workers.runnable() + scheduler.queue.len());
-        }
         if count == self.turn_yields + yields {
-            max(&scheduler.counters.longest_turn, took);
+            max(&scheduler.counters.longest_turn, now.saturating_sub(self.turn_at));
         }
         (self.turn_at, self.turn_yields) = (now, count);
     }

@@ -63,9 +63,10 @@ impl Buffers {
     pub fn copy(&self, number: u16, len: usize) -> Vec<u8> {
         let start = Buffers::start(number);
         // Whole words, and then the last of them is cut.
-        let mut bytes = vec![0; len.next_multiple_of(WORD)];
-        for (at, bytes) in bytes.chunks_exact_mut(WORD).enumerate() {
-            bytes.copy_from_slice(&self.word(start + at).load(Ordering::Relaxed).to_ne_bytes());
+        let words = len.div_ceil(WORD);
+        let mut bytes = Vec::with_capacity(words * WORD);
+        for at in start..start + words {
+            bytes.extend_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
         }
         bytes.truncate(len);
         bytes

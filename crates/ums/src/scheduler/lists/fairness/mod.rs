@@ -22,8 +22,8 @@
 //!    short time (lists/siblings); then the worker goes on at once. Each of these is a choice of a
 //!    join. It goes before all lines except the first, and before other workers whose wait has
 //!    ended only if the join is quick.
-//! 5. A turn that lasts long counts, too, if a choice was counted since the last period by age: as
-//!    one more choice for each [`LONG`] ticks.
+//! 5. If the turn that followed a counted choice has lasted long, and the next choice is counted,
+//!    too, it counts as one more for each [`LONG`] ticks of that turn.
 //!
 //! Rule 3 has a reason. A program that divides its work into a tree of tasks makes millions of
 //! joins, each of less than a microsecond. If each counted as a whole choice, a period that goes by
@@ -41,10 +41,11 @@
 //! the younger things chosen are at most K * (R / K + 1), rounded down: K if R < K, and never more
 //! than R + K.
 //!
-//! **In time.** By rule 5, the turns after K counted choices last at most K * [`LONG`] ticks
-//! together, and the last of them goes on to its end: for K = 1000 that is 0.09 seconds at 3 GHz.
-//! Without that rule a thousand choices would last seconds, if each is of a worker that keeps the
-//! scheduler for milliseconds.
+//! **In time.** While w is ready, each choice of a younger thing is counted. So by rule 5, the
+//! turns of K such choices last at most K * [`LONG`] ticks together, and the last of them goes
+//! on to its end: for K = 1000 that is 0.09 seconds at 3 GHz. Without that rule a thousand choices
+//! would last seconds, if each is of a worker that keeps the scheduler for milliseconds. The turns
+//! of older things, which have their time all the same, count nothing.
 //!
 //! Choices of joins that count in parts are more in number, but they are short: a part lasts less
 //! than 2 * [`TICKS`] ticks. So K = 1000 choices counted in parts last at most 33 million ticks,
@@ -63,7 +64,16 @@ const WHOLE: u32 = 64;
 const TICKS: u64 = 256;
 
 /// The ticks of a turn that count as one more choice. Turns of usual servers are shorter.
-pub(crate) const LONG: u64 = 1 << 18;
+const LONG: u64 = 1 << 18;
+
+/// The moment of a choice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moment {
+    /// The time, in ticks.
+    pub now: u64,
+    /// How many turns the scheduler has had.
+    pub turns: u64,
+}
 
 /// A line of things that are ready, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,6 +126,8 @@ pub(crate) struct Fairness {
     passed: u32,
     /// The time of the last choice of a join that was counted, in ticks.
     joined: u64,
+    /// When the last choice was counted.
+    counted: Moment,
     /// How many of the next choices go by age.
     by_age: u32,
     /// The most whole choices that `passed` ever was.
@@ -126,7 +138,9 @@ impl Fairness {
     /// Makes a rule by which at most `max` choices pass over something older before age alone
     /// decides.
     pub fn new(max: u32) -> Fairness {
-        Fairness { max: max.min(u32::MAX / WHOLE - 1), passed: 0, joined: 0, by_age: 0, longest: 0 }
+        // None was counted: no turn is the next one.
+        let (max, counted) = (max.min(u32::MAX / WHOLE - 1), Moment { now: 0, turns: u64::MAX });
+        Fairness { max, passed: 0, joined: 0, counted, by_age: 0, longest: 0 }
     }
 
     /// Returns whether age alone decides now.
@@ -152,7 +166,7 @@ impl Fairness {
     }
 
     /// Counts a choice: the first thing of this line was chosen, and `left` things are still ready.
-    pub fn chosen(&mut self, line: Line, ready: &Ready, left: usize) {
+    pub fn chosen(&mut self, at: Moment, line: Line, ready: &Ready, left: usize) {
         if self.goes_by_age() {
             self.by_age -= 1;
             return;
@@ -161,7 +175,7 @@ impl Fairness {
         if self.max == 0 || !ALL.iter().any(|o| ready.since(*o).is_some() && passes(o)) {
             return;
         }
-        self.passes_over(left);
+        self.passes_over(at, left);
     }
 
     /// Counts a choice that was made by age, if age alone decides now.
@@ -173,25 +187,16 @@ impl Fairness {
     /// Counts a choice that left something older behind, and was not made by age. `left` things are
     /// still ready.
     #[inline]
-    pub fn passes_over(&mut self, left: usize) {
-        self.count(WHOLE, left);
+    pub fn passes_over(&mut self, at: Moment, left: usize) {
+        self.count(at, WHOLE, left);
     }
 
-    /// Counts a choice of a join at the time `now`, in ticks, that left something older behind.
+    /// Counts a choice of a join that left something older behind.
     #[inline]
-    pub fn join_passes_over(&mut self, now: u64, left: usize) {
-        let parts = self.parts(now);
-        self.joined = now;
-        self.count(parts, left);
-    }
-
-    /// Counts a turn that has lasted this many ticks, at least [`LONG`]. `left` things are ready.
-    #[cold]
-    pub fn long_turn(&mut self, ticks: u64, left: usize) {
-        if self.passed > 0 && self.prefers() {
-            let choices = (ticks / LONG).min(self.max.into()) as u32; // Bounded by `max`.
-            self.count(choices * WHOLE, left);
-        }
+    pub fn join_passes_over(&mut self, at: Moment, left: usize) {
+        let parts = self.parts(at.now);
+        self.joined = at.now;
+        self.count(at, parts, left);
     }
 
     /// Returns whether a choice of a join at the time `now`, in ticks, is of a quick join.
@@ -206,8 +211,12 @@ impl Fairness {
     }
 
     #[inline]
-    fn count(&mut self, parts: u32, left: usize) {
-        self.passed = self.passed.saturating_add(parts);
+    fn count(&mut self, at: Moment, parts: u32, left: usize) {
+        let before = std::mem::replace(&mut self.counted, at);
+        let took = at.now.saturating_sub(before.now);
+        let long = took >= LONG && before.turns.checked_add(1) == Some(at.turns);
+        let choices = if long { (took / LONG).min(self.max.into()) as u32 } else { 0 };
+        self.passed = self.passed.saturating_add(parts + choices * WHOLE);
         self.longest = self.longest.max((self.passed / WHOLE).min(self.max));
         if self.passed >= self.max * WHOLE {
             self.passed = 0;

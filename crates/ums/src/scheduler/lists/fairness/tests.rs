@@ -26,11 +26,12 @@ struct World {
     rule: Fairness,
     lines: [VecDeque<Thing>; 4],
     now: u64,
+    turns: u64,
 }
 
 impl World {
     fn new(max: u32) -> World {
-        World { rule: Fairness::new(max), lines: Default::default(), now: 0 }
+        World { rule: Fairness::new(max), lines: Default::default(), now: 0, turns: 0 }
     }
 
     fn len(&self) -> usize {
@@ -49,10 +50,13 @@ impl World {
         let line = self.rule.choose(&ready)?;
         let thing = self.lines[line as usize].pop_front().expect("a line that is chosen has one");
         let (passed, by_age) = (self.rule.passed, self.rule.goes_by_age());
-        self.rule.chosen(line, &ready, self.len());
-        // The choice that makes a period begin counts as what was left.
+        let (at, left) = (self.turn(), self.len());
+        self.rule.chosen(at, line, &ready, left);
+        // The choice that makes a period begin counts as what was left, and one after a long turn
+        // as more than one.
         let begins = !by_age && self.rule.passed < passed;
-        self.pass(if begins { self.rule.max * WHOLE - passed } else { WHOLE });
+        let counted = self.rule.passed.saturating_sub(passed);
+        self.pass(if begins { self.rule.max * WHOLE - passed } else { counted.max(WHOLE) });
         Some((line, thing))
     }
 
@@ -63,20 +67,18 @@ impl World {
             return None;
         }
         let passed = self.rule.passed;
-        self.rule.join_passes_over(self.now, left);
+        let at = self.turn();
+        self.rule.join_passes_over(at, left);
         let reset = self.rule.goes_by_age();
         let parts = if reset { self.rule.max * WHOLE } else { self.rule.passed } - passed;
         self.pass(parts);
         Some(parts)
     }
 
-    /// A turn lasts long. Whatever waits is nearer to its bound, or is no farther from it.
-    fn long_turn(&mut self, choices: u64) {
-        let (passed, by_age) = (self.rule.passed, self.rule.goes_by_age());
-        self.now += choices * LONG;
-        self.rule.long_turn(choices * LONG, self.len());
-        assert!(passed > 0 || self.rule.passed == 0, "nothing was left behind");
-        assert!(!by_age || self.rule.passed == passed, "everything goes by age already");
+    /// The moment of the next choice.
+    fn turn(&mut self) -> Moment {
+        self.turns += 1;
+        Moment { now: self.now, turns: self.turns }
     }
 
     fn pass(&mut self, parts: u32) {
@@ -103,7 +105,11 @@ proptest! {
                         world.now += u64::from(times) * 30 * TICKS * pass;
                         world.join();
                     }
-                    None if step == 8 => world.long_turn(times.into()),
+                    // The present turn lasts long, or others come in between.
+                    None if step == 8 => {
+                        world.now += u64::from(times) * LONG;
+                        world.turns += pass;
+                    }
                     None => {
                         // A storm: each choice is followed by the arrival of a preferred thing.
                         let chosen = world.choose();
@@ -180,7 +186,8 @@ fn a_storm_in_which_the_clock_stands_still_starves_nothing_b9() {
 
 #[test]
 fn a_quick_join_counts_as_a_part_of_a_choice_and_a_slow_one_as_a_whole_b9() {
-    for (pause, joins) in [(0, 3 * WHOLE), (TICKS, 3 * WHOLE), (10 * TICKS, 20), (u64::MAX / 8, 3)]
+    // The last is so slow that the turn before it counts, too.
+    for (pause, joins) in [(0, 3 * WHOLE), (TICKS, 3 * WHOLE), (10 * TICKS, 20), (u64::MAX / 8, 2)]
     {
         let mut world = World::new(3);
         world.now = 1;
@@ -200,23 +207,35 @@ fn a_quick_join_counts_as_a_part_of_a_choice_and_a_slow_one_as_a_whole_b9() {
 }
 
 #[test]
-fn long_turns_count_as_choices_by_their_length_b9() {
-    for (choices, turns) in [(1, 50), (9, 10), (99, 1), (u64::MAX / LONG, 1)] {
+fn a_choice_after_a_long_turn_of_one_that_was_counted_counts_as_several_b9() {
+    for (choices, made) in [(0, 100), (1, 51), (9, 11), (99, 2), (u64::MAX / LONG / 200, 2)] {
         let mut world = World::new(100);
         world.arrive(Line::Queued);
-        world.now = 1;
-        world.rule.long_turn(choices * LONG, 1);
-        assert!(world.rule.prefers(), "nothing has been passed over");
-        let mut made = 0;
+        let mut preferred = 0;
         while world.rule.prefers() {
+            world.now += choices * LONG;
             world.arrive(Line::Signalled);
             assert_eq!(world.choose().expect("it is preferred").0, Line::Signalled);
-            world.rule.long_turn(choices * LONG, world.len());
-            made += 1;
+            preferred += 1;
         }
-        assert_eq!(made, turns, "each as long as {choices} choices");
+        assert_eq!(preferred, made, "turns as long as {choices} choices");
         assert_eq!(world.choose().expect("it is next").0, Line::Queued);
         assert!(world.rule.check().is_ok());
+    }
+}
+
+/// Otherwise a worker that waits often would wait for all that compute, one after the other.
+#[test]
+fn long_turns_of_what_was_passed_over_count_nothing_b9() {
+    let mut world = World::new(100);
+    (0..10).for_each(|_| world.arrive(Line::Yielded));
+    for _ in 0..99 {
+        world.arrive(Line::Signalled);
+        assert_eq!(world.choose().expect("it is preferred").0, Line::Signalled);
+        world.now += 1;
+        assert_eq!(world.choose().expect("it is the oldest").0, Line::Yielded);
+        world.now += 1000 * LONG;
+        world.arrive(Line::Yielded);
     }
 }
 
@@ -232,7 +251,7 @@ fn a_period_by_age_that_did_not_begin_in_time_is_reported() {
 #[test]
 fn a_join_is_quick_if_its_choice_would_count_as_less_than_a_whole_one() {
     let mut rule = Fairness::new(1000);
-    rule.join_passes_over(1, 1);
+    rule.join_passes_over(Moment { now: 1, turns: 0 }, 1);
     let whole = u64::from(WHOLE) * TICKS;
     assert!(rule.is_quick(1) && rule.is_quick(whole));
     assert!(!rule.is_quick(1 + whole) && !rule.is_quick(100 * whole));
