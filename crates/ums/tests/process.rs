@@ -91,7 +91,10 @@ fn a_cancelled_wait_leaves_the_child_and_a_dropped_output_kills_it() {
             assert_eq!(child.wait().unwrap().signal(), Some(15));
             let none = child.signal(1000).unwrap_err();
             assert_eq!(none.kind(), ErrorKind::InvalidInput);
-            assert_eq!(none.to_string(), "signal 1000 cannot be sent: there is no such signal");
+            assert_eq!(
+                none.to_string(),
+                "signal 1000 cannot be sent: it is none of the signals that have names"
+            );
         });
         let begun = Instant::now();
         let told = on(node, n - 1, || {

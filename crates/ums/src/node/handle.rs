@@ -266,8 +266,8 @@ impl Node {
     /// completion of their I/O and the input of served connections, until all requests are done or
     /// the time is over.
     ///
-    /// Once a node ends, a further call changes nothing, and returns at once how many workers are
-    /// left.
+    /// Once a node has ended, a further call changes nothing, and returns at once how many workers
+    /// are left; while it ends, those that have not ended yet count.
     ///
     /// A task that accepts connections is a request too. It accepts throughout the grace time,
     /// which is then always used up. So servers use [`drain`](Node::drain).

@@ -36,7 +36,8 @@ fn abandon(mut child: process::Child) {
     if !matches!(child.try_wait(), Ok(None)) {
         return;
     }
-    match here().and_then(|_| end_of(&child).ok()) {
+    let worker = here();
+    match worker.as_ref().and_then(|_| end_of(&child).ok()) {
         None => ABANDONED.lock().push(child),
         Some(ended) => {
             let fd = ended.as_raw_fd();
@@ -61,9 +62,10 @@ fn end_of(child: &process::Child) -> io::Result<OwnedFd> {
 /// A child process.
 ///
 /// Dropping it neither ends the process, unless [`kill_on_drop`](Child::kill_on_drop) was called,
-/// nor waits for it. A child that is dropped by a worker leaves no record in the system (a
-/// *zombie*) when it ends; one that is dropped by another thread leaves it until the program next
-/// starts or drops a child.
+/// nor waits for it. If a worker drops it, its scheduler has an I/O request until the child ends,
+/// which then leaves no record in the system (a *zombie*). A child that is dropped elsewhere (on
+/// another thread, or in [`go_preemptive`](crate::go_preemptive)), or whose scheduler ends first,
+/// leaves one until the program next starts or drops a child.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -131,7 +133,7 @@ fn signal(number: i32) -> io::Result<Signal> {
     Signal::from_named_raw(number).ok_or_else(|| {
         let why = match number {
             0 => "it only asks whether the process runs, which `try_wait` answers",
-            _ => "there is no such signal",
+            _ => "it is none of the signals that have names",
         };
         let text = format!("signal {number} cannot be sent: {why}");
         io::Error::new(io::ErrorKind::InvalidInput, text)

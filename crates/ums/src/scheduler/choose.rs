@@ -1,13 +1,11 @@
 //! Choose: which worker runs next, or which queued request starts (lists/fairness has the rule).
 
-use std::sync::atomic::Ordering;
-
 use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::clock;
 use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
-use crate::scheduler::lists::fairness::{Line, Moment, Ready};
+use crate::scheduler::lists::fairness::{Line, Ready};
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::{RequestState, WorkRequest};
@@ -215,16 +213,15 @@ impl Scheduler {
     /// behind.
     #[inline]
     pub(super) fn count_passed_by_join(&self, core: &mut Core, now: u64) {
-        let at = Moment { now, turns: self.turns_and_yields() };
-        core.fairness.join_passes_over(at, core.workers.runnable() + self.queue.len());
+        core.fairness.join_passes_over(now, core.workers.runnable() + self.queue.len());
         max(&self.counters.passed_over_max, core.fairness.longest.into());
     }
 
     /// Counts a choice that left something older behind, and was not made by age.
     #[inline]
     fn count_passed(&self, core: &mut Core) {
-        let at = Moment { now: core.turn_at, turns: self.turns_and_yields() };
-        core.fairness.passes_over(at, core.workers.runnable() + self.queue.len());
+        let left = core.workers.runnable() + self.queue.len();
+        core.fairness.passes_over(core.turn_at, left);
         max(&self.counters.passed_over_max, core.fairness.longest.into());
     }
 
@@ -249,16 +246,9 @@ impl Scheduler {
 
     #[inline]
     fn count_choice(&self, core: &mut Core, line: Line, ready: &Ready) {
-        let at = Moment { now: core.turn_at, turns: self.turns_and_yields() };
-        core.fairness.chosen(at, line, ready, core.workers.runnable() + self.queue.len());
+        let left = core.workers.runnable() + self.queue.len();
+        core.fairness.chosen(core.turn_at, line, ready, left);
         max(&self.counters.passed_over_max, core.fairness.longest.into());
-    }
-
-    /// Returns how many turns there were.
-    #[inline]
-    fn turns_and_yields(&self) -> u64 {
-        let counters = [&self.counters.turns, &self.counters.yields];
-        counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 
     /// Gives the first request of a lane to a worker. Returns None if there is no worker for it, or

@@ -312,7 +312,6 @@ mod tests {
     use crate::Node;
     use crate::os::clock;
     use crate::scheduler::here;
-    use crate::scheduler::lists::fairness::Moment;
     use crate::sync::Event;
 
     #[test]
@@ -333,7 +332,7 @@ mod tests {
             let here = here().expect("it runs on a worker");
             here.with(|core| {
                 while core.fairness.prefers() {
-                    core.fairness.passes_over(Moment::default(), 2);
+                    core.fairness.passes_over(clock::ticks(), 2);
                 }
             });
         };
@@ -373,7 +372,7 @@ mod tests {
                 let now = clock::ticks();
                 assert!(here.row_goes_first(core, 1, now), "the ready one is the row's");
                 assert!(!here.row_goes_first(core, 0, now), "it is another one");
-                core.fairness.join_passes_over(Moment { now, turns: 0 }, 1);
+                core.fairness.join_passes_over(now, 1);
                 assert!(here.row_goes_first(core, 0, now));
             });
         });

@@ -115,7 +115,7 @@ impl Scheduler {
         if span == 0 {
             return false;
         }
-        if self.steal_overdue() {
+        if self.has_news() || self.steal_overdue() {
             return true;
         }
         // A peer may wait for the effect of requests that were submitted in a batch.

@@ -232,6 +232,7 @@ impl Core {
         let count = scheduler.counters.yields.load(Ordering::Relaxed);
         if count == self.turn_yields + yields {
             max(&scheduler.counters.longest_turn, now.saturating_sub(self.turn_at));
+            self.fairness.turn = (self.turn_at, now);
         }
         (self.turn_at, self.turn_yields) = (now, count);
     }

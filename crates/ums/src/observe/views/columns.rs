@@ -154,7 +154,8 @@ table! {
         "The longest turn of a worker that was timed: from being chosen to waiting, ending its \
          request or yielding.";
     passed_over_max Gauge = s.counters.passed_over_max,
-        "The most choices in a row that passed over a worker or request that was ready earlier.";
+        "The most choices in a row that passed over a worker or request that was ready earlier; \
+         one after a long turn counts as several.";
     requests_done Counter = s.counters.requests_done, "Requests carried out.";
     refused_requests Counter = s.counters.requests_refused,
         "Requests refused because the work queue was full.";

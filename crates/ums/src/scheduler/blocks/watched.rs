@@ -147,7 +147,9 @@ impl Scheduler {
         add(&self.counters.leave_switches, 1);
         self.with(|core| {
             let me = core.current;
-            core.turn_at = clock::ticks();
+            let now = clock::ticks();
+            core.fairness.turn = (core.turn_at, now);
+            core.turn_at = now;
             core.workers.shift(me, State::Running, State::Preemptive, core.turn_at);
             core.record_at(RingEvent::Leave, me, REASON.index() as u32, core.turn_at);
             self.count_preemptive(core);

@@ -253,7 +253,7 @@ impl Peers {
 
     /// Takes an unstarted request from a peer whose oldest one has waited for at least
     /// [`OVERDUE_NS`]; looks at a few of those whose queue is posted. This is not the look of S3:
-    /// it changes no mark, and None says nothing about younger requests.
+    /// it changes no mark, and None does not mean that no request waits.
     pub fn steal_overdue(&self, thief: &Scheduler, now: u64) -> Option<WorkRequest> {
         let is_overdue = |since| clock::ticks_to_ns(now.saturating_sub(since)) >= OVERDUE_NS;
         let (mut found, mut looks) = (None, 0);
@@ -261,11 +261,12 @@ impl Peers {
             let Some(peer) = (if at == thief.index { None } else { self.peer(at) }) else {
                 return false;
             };
-            if peer.queue.fronts_seen().into_iter().flatten().any(is_overdue) {
+            looks += 1;
+            let is_overdue = peer.queue.fronts_seen().into_iter().flatten().any(is_overdue);
+            if is_overdue {
                 found = peer.give_to(thief);
             }
-            looks += 1;
-            found.is_some() || looks == LOOKS_MAX
+            is_overdue || looks == LOOKS_MAX
         });
         found
     }

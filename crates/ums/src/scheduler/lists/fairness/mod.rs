@@ -22,8 +22,8 @@
 //!    short time (lists/siblings); then the worker goes on at once. Each of these is a choice of a
 //!    join. It goes before all lines except the first, and before other workers whose wait has
 //!    ended only if the join is quick.
-//! 5. If the turn that followed a counted choice has lasted long, and the next choice is counted,
-//!    too, it counts as one more for each [`LONG`] ticks of that turn.
+//! 5. A choice that is counted, and is none of a join, counts as one more for each [`LONG`] ticks
+//!    of the turn that followed the last such choice.
 //!
 //! Rule 3 has a reason. A program that divides its work into a tree of tasks makes millions of
 //! joins, each of less than a microsecond. If each counted as a whole choice, a period that goes by
@@ -45,7 +45,9 @@
 //! turns of K such choices last at most K * [`LONG`] ticks together, and the last of them goes
 //! on to its end: for K = 1000 that is 0.09 seconds at 3 GHz. Without that rule a thousand choices
 //! would last seconds, if each is of a worker that keeps the scheduler for milliseconds. The turns
-//! of older things, which have their time all the same, count nothing.
+//! of older things, which have their time all the same, count nothing. The bound does not hold for
+//! slow joins, nor for turns that end by a yield before which others have yielded, whose length is
+//! not known.
 //!
 //! Choices of joins that count in parts are more in number, but they are short: a part lasts less
 //! than 2 * [`TICKS`] ticks. So K = 1000 choices counted in parts last at most 33 million ticks,
@@ -65,15 +67,6 @@ const TICKS: u64 = 256;
 
 /// The ticks of a turn that count as one more choice. Turns of usual servers are shorter.
 const LONG: u64 = 1 << 18;
-
-/// The moment of a choice.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moment {
-    /// The time, in ticks.
-    pub now: u64,
-    /// How many turns the scheduler has had.
-    pub turns: u64,
-}
 
 /// A line of things that are ready, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,8 +119,10 @@ pub(crate) struct Fairness {
     passed: u32,
     /// The time of the last choice of a join that was counted, in ticks.
     joined: u64,
-    /// When the last choice was counted.
-    counted: Moment,
+    /// When the last choice was counted that was none of a join, in ticks.
+    counted: u64,
+    /// When the last turn began whose length is known, and when it ended, in ticks.
+    pub turn: (u64, u64),
     /// How many of the next choices go by age.
     by_age: u32,
     /// The most whole choices that `passed` ever was.
@@ -138,9 +133,8 @@ impl Fairness {
     /// Makes a rule by which at most `max` choices pass over something older before age alone
     /// decides.
     pub fn new(max: u32) -> Fairness {
-        // None was counted: no turn is the next one.
-        let (max, counted) = (max.min(u32::MAX / WHOLE - 1), Moment { now: 0, turns: u64::MAX });
-        Fairness { max, passed: 0, joined: 0, counted, by_age: 0, longest: 0 }
+        let max = max.min(u32::MAX / WHOLE - 1);
+        Fairness { max, passed: 0, joined: 0, counted: 0, turn: (0, 0), by_age: 0, longest: 0 }
     }
 
     /// Returns whether age alone decides now.
@@ -165,8 +159,9 @@ impl Fairness {
         preferred.into_iter().find(|line| ready.since(*line).is_some()).or_else(others)
     }
 
-    /// Counts a choice: the first thing of this line was chosen, and `left` things are still ready.
-    pub fn chosen(&mut self, at: Moment, line: Line, ready: &Ready, left: usize) {
+    /// Counts a choice at the time `now`, in ticks: the first thing of this line was chosen, and
+    /// `left` things are still ready.
+    pub fn chosen(&mut self, now: u64, line: Line, ready: &Ready, left: usize) {
         if self.goes_by_age() {
             self.by_age -= 1;
             return;
@@ -175,7 +170,7 @@ impl Fairness {
         if self.max == 0 || !ALL.iter().any(|o| ready.since(*o).is_some() && passes(o)) {
             return;
         }
-        self.passes_over(at, left);
+        self.passes_over(now, left);
     }
 
     /// Counts a choice that was made by age, if age alone decides now.
@@ -184,19 +179,23 @@ impl Fairness {
         self.by_age = self.by_age.saturating_sub(1);
     }
 
-    /// Counts a choice that left something older behind, and was not made by age. `left` things are
-    /// still ready.
+    /// Counts a choice at the time `now`, in ticks, that left something older behind, and was not
+    /// made by age. `left` things are still ready.
     #[inline]
-    pub fn passes_over(&mut self, at: Moment, left: usize) {
-        self.count(at, WHOLE, left);
+    pub fn passes_over(&mut self, now: u64, left: usize) {
+        let (began, ended) = self.turn;
+        let before = std::mem::replace(&mut self.counted, now);
+        let took = if began == before { ended.saturating_sub(began) } else { 0 };
+        let more = if took < LONG { 0 } else { (took / LONG).min(self.max.into()) as u32 };
+        self.count(WHOLE + more * WHOLE, left);
     }
 
-    /// Counts a choice of a join that left something older behind.
+    /// Counts a choice of a join at the time `now`, in ticks, that left something older behind.
     #[inline]
-    pub fn join_passes_over(&mut self, at: Moment, left: usize) {
-        let parts = self.parts(at.now);
-        self.joined = at.now;
-        self.count(at, parts, left);
+    pub fn join_passes_over(&mut self, now: u64, left: usize) {
+        let parts = self.parts(now);
+        self.joined = now;
+        self.count(parts, left);
     }
 
     /// Returns whether a choice of a join at the time `now`, in ticks, is of a quick join.
@@ -211,12 +210,8 @@ impl Fairness {
     }
 
     #[inline]
-    fn count(&mut self, at: Moment, parts: u32, left: usize) {
-        let before = std::mem::replace(&mut self.counted, at);
-        let took = at.now.saturating_sub(before.now);
-        let long = took >= LONG && before.turns.checked_add(1) == Some(at.turns);
-        let choices = if long { (took / LONG).min(self.max.into()) as u32 } else { 0 };
-        self.passed = self.passed.saturating_add(parts + choices * WHOLE);
+    fn count(&mut self, parts: u32, left: usize) {
+        self.passed = self.passed.saturating_add(parts);
         self.longest = self.longest.max((self.passed / WHOLE).min(self.max));
         if self.passed >= self.max * WHOLE {
             self.passed = 0;

@@ -26,12 +26,11 @@ struct World {
     rule: Fairness,
     lines: [VecDeque<Thing>; 4],
     now: u64,
-    turns: u64,
 }
 
 impl World {
     fn new(max: u32) -> World {
-        World { rule: Fairness::new(max), lines: Default::default(), now: 0, turns: 0 }
+        World { rule: Fairness::new(max), lines: Default::default(), now: 0 }
     }
 
     fn len(&self) -> usize {
@@ -50,8 +49,7 @@ impl World {
         let line = self.rule.choose(&ready)?;
         let thing = self.lines[line as usize].pop_front().expect("a line that is chosen has one");
         let (passed, by_age) = (self.rule.passed, self.rule.goes_by_age());
-        let (at, left) = (self.turn(), self.len());
-        self.rule.chosen(at, line, &ready, left);
+        self.rule.chosen(self.now, line, &ready, self.len());
         // The choice that makes a period begin counts as what was left, and one after a long turn
         // as more than one.
         let begins = !by_age && self.rule.passed < passed;
@@ -67,18 +65,17 @@ impl World {
             return None;
         }
         let passed = self.rule.passed;
-        let at = self.turn();
-        self.rule.join_passes_over(at, left);
+        self.rule.join_passes_over(self.now, left);
         let reset = self.rule.goes_by_age();
         let parts = if reset { self.rule.max * WHOLE } else { self.rule.passed } - passed;
         self.pass(parts);
         Some(parts)
     }
 
-    /// The moment of the next choice.
-    fn turn(&mut self) -> Moment {
-        self.turns += 1;
-        Moment { now: self.now, turns: self.turns }
+    /// The turn of what was chosen last ends.
+    fn turn(&mut self, ticks: u64) {
+        self.rule.turn = (self.now, self.now + ticks);
+        self.now += ticks;
     }
 
     fn pass(&mut self, parts: u32) {
@@ -105,11 +102,7 @@ proptest! {
                         world.now += u64::from(times) * 30 * TICKS * pass;
                         world.join();
                     }
-                    // The present turn lasts long, or others come in between.
-                    None if step == 8 => {
-                        world.now += u64::from(times) * LONG;
-                        world.turns += pass;
-                    }
+                    None if step == 8 => world.turn(u64::from(times) * LONG * pass),
                     None => {
                         // A storm: each choice is followed by the arrival of a preferred thing.
                         let chosen = world.choose();
@@ -186,8 +179,7 @@ fn a_storm_in_which_the_clock_stands_still_starves_nothing_b9() {
 
 #[test]
 fn a_quick_join_counts_as_a_part_of_a_choice_and_a_slow_one_as_a_whole_b9() {
-    // The last is so slow that the turn before it counts, too.
-    for (pause, joins) in [(0, 3 * WHOLE), (TICKS, 3 * WHOLE), (10 * TICKS, 20), (u64::MAX / 8, 2)]
+    for (pause, joins) in [(0, 3 * WHOLE), (TICKS, 3 * WHOLE), (10 * TICKS, 20), (u64::MAX / 8, 3)]
     {
         let mut world = World::new(3);
         world.now = 1;
@@ -213,9 +205,10 @@ fn a_choice_after_a_long_turn_of_one_that_was_counted_counts_as_several_b9() {
         world.arrive(Line::Queued);
         let mut preferred = 0;
         while world.rule.prefers() {
-            world.now += choices * LONG;
+            world.now += 1;
             world.arrive(Line::Signalled);
             assert_eq!(world.choose().expect("it is preferred").0, Line::Signalled);
+            world.turn(choices * LONG);
             preferred += 1;
         }
         assert_eq!(preferred, made, "turns as long as {choices} choices");
@@ -232,9 +225,9 @@ fn long_turns_of_what_was_passed_over_count_nothing_b9() {
     for _ in 0..99 {
         world.arrive(Line::Signalled);
         assert_eq!(world.choose().expect("it is preferred").0, Line::Signalled);
-        world.now += 1;
+        world.turn(1);
         assert_eq!(world.choose().expect("it is the oldest").0, Line::Yielded);
-        world.now += 1000 * LONG;
+        world.turn(1000 * LONG);
         world.arrive(Line::Yielded);
     }
 }
@@ -251,7 +244,7 @@ fn a_period_by_age_that_did_not_begin_in_time_is_reported() {
 #[test]
 fn a_join_is_quick_if_its_choice_would_count_as_less_than_a_whole_one() {
     let mut rule = Fairness::new(1000);
-    rule.join_passes_over(Moment { now: 1, turns: 0 }, 1);
+    rule.join_passes_over(1, 1);
     let whole = u64::from(WHOLE) * TICKS;
     assert!(rule.is_quick(1) && rule.is_quick(whole));
     assert!(!rule.is_quick(1 + whole) && !rule.is_quick(100 * whole));
