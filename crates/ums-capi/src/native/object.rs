@@ -36,6 +36,7 @@ use crate::caller::Out;
 use ums::pool::{Member, Pool, Pooled};
 
 const LIVE: u64 = 1 << 63;
+/// What a call that cannot wait counts as.
 const BRIEF: u64 = 1 << 32;
 
 /// An opaque pointer of the header: NULL, or a pointer that [`make`] has returned, perhaps for
@@ -314,6 +315,7 @@ mod tests {
         drop(user);
         assert_eq!(Arc::strong_count(&value), 1);
     }
+
     #[test]
     fn a_call_that_cannot_wait_does_not_hinder_a_free_and_keeps_the_object_until_it_ends() {
         let value = Arc::new(7);

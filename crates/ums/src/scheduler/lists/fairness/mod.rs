@@ -45,9 +45,10 @@
 //! turns of K such choices last at most K * [`LONG`] ticks together, and the last of them goes
 //! on to its end: for K = 1000 that is 0.09 seconds at 3 GHz. Without that rule a thousand choices
 //! would last seconds, if each is of a worker that keeps the scheduler for milliseconds. The turns
-//! of older things, which have their time all the same, count nothing. The bound does not hold for
-//! slow joins, nor for turns that end by a yield before which others have yielded, whose length is
-//! not known.
+//! of older things, which have their time all the same, count nothing. If such a thing is chosen
+//! between two that are counted, the turn of the first is not known any more, so at most R turns
+//! are added. The bound does not hold for slow joins, nor for turns that end by a yield before
+//! which others have yielded, whose length is not known either.
 //!
 //! Choices of joins that count in parts are more in number, but they are short: a part lasts less
 //! than 2 * [`TICKS`] ticks. So K = 1000 choices counted in parts last at most 33 million ticks,
@@ -186,7 +187,8 @@ impl Fairness {
         let (began, ended) = self.turn;
         let before = std::mem::replace(&mut self.counted, now);
         let took = if began == before { ended.saturating_sub(began) } else { 0 };
-        let more = if took < LONG { 0 } else { (took / LONG).min(self.max.into()) as u32 };
+        // Bounded by `max`.
+        let more = (took / LONG).min(self.max.into()) as u32;
         self.count(WHOLE + more * WHOLE, left);
     }
 
