@@ -5,13 +5,15 @@
 //! about to send something. A scheduler that polls is awake to others: a push costs them no system
 //! call, and none is needed, because the protocols below begin after the poll.
 //!
-//! Then it sleeps in the I/O driver's wait, with the next timer as the timeout. Two protocols
+//! Then it sleeps in the I/O driver's wait, with the next timer as the timeout, or with the end of
+//! its pause if it leaves requests to its peers for the moment (scheduler/steal). Two protocols
 //! ensure that nothing is missed before the sleep begins: that of os/asleep for pushes onto the
 //! inbox, and that of scheduler/peers (S1 to S4) for requests in the work queues. Both require an
 //! announcement and then another look; both announcements are made here, before the last look.
 
 use std::sync::atomic::Ordering;
 
+use super::steal::Stolen;
 use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::clock;
 use crate::os::planted::{self, Bug};
@@ -20,7 +22,6 @@ use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NO_WORKER, WorkerId};
-use crate::scheduler::request::WorkRequest;
 
 /// The longest sleep while threads that were told to end have not ended: they do not announce that
 /// they have ended.
@@ -34,6 +35,23 @@ const ROUNDS: u32 = 8;
 /// If so many rounds took longer than this, another thread had the processor in between. The time
 /// beyond this was not polled.
 const PREEMPTED_NS: u64 = 25_000;
+
+/// How long a sleep may take.
+#[derive(Clone, Copy)]
+enum Sleep {
+    UntilWoken,
+    /// So many nanoseconds.
+    AtMost(u64),
+}
+
+impl Sleep {
+    const fn at_most(self) -> Option<u64> {
+        match self {
+            Sleep::UntilWoken => None,
+            Sleep::AtMost(ns) => Some(ns),
+        }
+    }
+}
 
 impl Scheduler {
     /// Called when nothing can run. Ends a worker, steals a request, or sleeps once. The caller
@@ -49,6 +67,7 @@ impl Scheduler {
             return;
         }
         let ending = self.join_the_ended();
+        self.judge_steal();
         let mut announced = false;
         if !self.spin(&mut announced) {
             announced |= self.takes_requests();
@@ -73,7 +92,7 @@ impl Scheduler {
         // was pushed before.
         self.inbox.announce_sleep();
         point("idle: announced");
-        if self.may_sleep(announced) {
+        if let Some(sleep) = self.may_sleep(announced) {
             point("idle: looked");
             add(&self.counters.idle_switches, 1);
             let since = clock::ticks();
@@ -82,7 +101,7 @@ impl Scheduler {
                 core.record(RingEvent::Sleep, me, 0);
                 let timeout = core.sleep_for(self);
                 let again = ending.then_some(JOIN_AGAIN_AFTER_NS);
-                let timeout = timeout.into_iter().chain(again).min();
+                let timeout = timeout.into_iter().chain(again).chain(sleep.at_most()).min();
                 core.driver.wait(timeout, &mut core.done);
                 core.turn_at = clock::ticks();
                 core.spin.left = core.turn_at;
@@ -115,7 +134,7 @@ impl Scheduler {
         if span == 0 {
             return false;
         }
-        if self.has_news() || self.steal_overdue() {
+        if self.has_news() || self.take_overdue() {
             return true;
         }
         // A peer may wait for the effect of requests that were submitted in a batch.
@@ -164,87 +183,39 @@ impl Scheduler {
         self.with(|core| !self.quiet(core, 0) || (!self.queue.is_empty() && self.can_start(core)))
     }
 
-    /// Announces a scheduler that polls as idle, and looks for a request that it can take (S1 to S3
-    /// of scheduler/peers). Does nothing while its bit is still set: no peer has had a request
-    /// since the last look that was not passed on to another idle scheduler.
-    fn find_request(&self, announced: &mut bool) -> bool {
-        if (*announced && self.peers.is_idle(self.index)) || !self.takes_requests() {
-            return false;
-        }
-        self.peers.announce_idle(self.index);
-        *announced = true;
-        self.steal()
-    }
-
-    /// Returns whether this scheduler would take a request from a peer: only if it could start it.
-    fn takes_requests(&self) -> bool {
-        self.options.steal
-            && self.online.load(Ordering::Relaxed)
-            && self.with(|core| self.can_start(core))
-    }
-
     /// The last look before sleeping (S3). The inbox, and the idle mask if this scheduler takes
-    /// requests, say already that it sleeps. Returns false if there is something to do.
-    fn may_sleep(&self, announced: bool) -> bool {
+    /// requests, say already that it sleeps. Returns None if there is something to do, and else how
+    /// long the sleep may take.
+    fn may_sleep(&self, announced: bool) -> Option<Sleep> {
         if planted::is(Bug::OneSidedWakeCheck) {
-            return !self.stop_now();
+            return (!self.stop_now()).then_some(Sleep::UntilWoken);
         }
         if !self.inbox.is_empty() || self.stop_now() {
-            return false;
+            return None;
         }
         let startable = !self.queue.is_empty() && self.with(|core| self.can_start(core));
         if startable || self.takes_requests() != announced {
-            return false;
+            return None;
         }
         if announced {
             // An enqueuer that has taken the bit before this scheduler had announced its sleep has
             // written no event. No other enqueuer would find this scheduler, so it must not sleep.
             // (If the bit is taken later than this look, the taker finds the announcement at the
             // inbox: it takes the bit, fences and reads the flag; here the flag was set first.)
-            return !self.steal() && self.peers.is_idle(self.index);
+            return match self.steal() {
+                Stolen::One => None,
+                Stolen::None => self.peers.is_idle(self.index).then_some(Sleep::UntilWoken),
+                Stolen::Later(ns) => {
+                    // No peer is to wake this scheduler for a request before that.
+                    self.peers.busy(self.index);
+                    Some(Sleep::AtMost(ns))
+                }
+            };
         }
         // This scheduler is offline or has no free worker: an idle peer may take the queued
         // requests.
         self.tell_peers();
-        true
-    }
-
-    /// Takes an unstarted request from another scheduler. Returns false if there is none. The
-    /// caller has announced that this scheduler is idle, so this is also the look that must follow
-    /// the announcement.
-    fn steal(&self) -> bool {
-        if !self.peers.has_others() {
-            return false;
-        }
-        let Some(request) = self.peers.steal(self) else {
-            // That was a look at the others' queues. Peers need not know of this one's if it is
-            // empty.
-            let mine =
-                if self.queue.is_empty() { PeersUnnotified::Nothing } else { PeersUnnotified::Own };
-            self.peers_unnotified.set(mine);
-            return false;
-        };
-        self.adopt(request);
-        true
-    }
-
-    /// Takes a request that has waited for long in a peer's queue. Returns false if there is none.
-    fn steal_overdue(&self) -> bool {
-        let may = self.peers.has_others() && self.takes_requests();
-        let overdue = || self.peers.steal_overdue(self, clock::ticks());
-        may.then(overdue).flatten().map(|request| self.adopt(request)).is_some()
-    }
-
-    /// Queues a request that was taken from a peer.
-    fn adopt(&self, request: WorkRequest) {
-        // There may be more requests, and this scheduler takes none before it has run this one.
-        self.must_notify(PeersUnnotified::Any);
-        self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
-        if let Err(request) = self.queue.adopt(request) {
-            // The node is shutting down: the request will not run anywhere.
-            self.count_ended();
-            self.in_a_turn(move || request.abandon().into_iter().for_each(super::ready));
-        }
+        Some(Sleep::UntilWoken)
     }
 
     fn stop_now(&self) -> bool {

@@ -21,8 +21,8 @@
 //! * `switch` passes the baton on; `kinds` has the code that depends on the kind of the workers:
 //!   threads, fibers, threads with their own context.
 //! * `finish` is what a worker does that has ended its request.
-//! * `idle` sleeps, steals requests and ends workers that have long been idle; `host` creates
-//!   workers and runs their main loop.
+//! * `idle` sleeps, and ends workers that have long been idle; `steal` takes requests from peers;
+//!   `host` creates workers and runs their main loop.
 //! * `preempt` lets a worker leave its scheduler and rejoin it; `blocks` takes the baton from a
 //!   worker that blocks undeclared.
 //!
@@ -54,6 +54,8 @@ mod preempt;
 pub(crate) mod request;
 mod spin;
 mod state;
+mod steal;
+mod steal_pause;
 mod stop;
 mod switch;
 mod timers;

@@ -20,6 +20,7 @@ use super::blocks::Detection;
 use super::kinds::{Hosting, Own, Switching};
 use super::options::SchedulerOptions;
 use super::spin::Spin;
+use super::steal_pause::StealPause;
 use super::way_out::WayOut;
 use crate::os::asleep::{IdleMask, WorkMask};
 use crate::os::atomic_ref::AtomicRef;
@@ -216,8 +217,8 @@ pub(crate) struct Core {
     /// The request that the current worker is about to wait for, taken from the work queue.
     pub awaited: Option<WorkRequest>,
     pub siblings: Siblings,
-    /// How long to poll before sleeping.
     pub(super) spin: Spin,
+    pub(super) steal_pause: StealPause,
     /// Workers that wait for a preemptive place.
     pub preemptive_waiters: VecDeque<Ticket>,
 }
@@ -331,6 +332,7 @@ impl Core {
             awaited: None,
             siblings: Siblings::new(),
             spin: Spin::new(),
+            steal_pause: StealPause::new(),
             preemptive_waiters: VecDeque::new(),
         }
     }

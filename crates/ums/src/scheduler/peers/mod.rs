@@ -25,6 +25,10 @@
 //! requests, or was posted by a push and is taken off now. To choose among those that have
 //! requests, a scheduler compares [`LOOKS_MAX`] of them, from a random one on.
 //!
+//! **A pause**: a scheduler that has taken many tiny requests takes none for up to 512 us
+//! (scheduler/steal). If it sees a request in S3 then, it clears its own bit, keeps the obligation
+//! described below, and sleeps only until its pause ends.
+//!
 //! **Polling** (scheduler/idle) comes before S4. After its first rounds, in which it is as good as
 //! busy, a scheduler that polls does S1 to S3, and then looks at its own bit. An enqueuer clears
 //! the bit, finds the inbox awake, and writes no event. When the scheduler sees that, it sets the
@@ -71,9 +75,6 @@ use crate::os::random;
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::scheduler::{Peers, Scheduler};
 
-/// A request that has waited for so long is overdue: an idle peer takes it at once, and does not
-/// poll before.
-const OVERDUE_NS: u64 = 50_000;
 /// At how many peers to look for one that has run.
 const RAN_LOOKS: usize = 4;
 
@@ -251,11 +252,11 @@ impl Peers {
         taken.or(other)
     }
 
-    /// Takes an unstarted request from a peer whose oldest one has waited for at least
-    /// [`OVERDUE_NS`]; looks at a few of those whose queue is posted. This is not the look of S3:
+    /// Takes an unstarted request from a peer whose oldest one has waited for at least so many
+    /// nanoseconds; looks at a few of those whose queue is posted. This is not the look of S3:
     /// it changes no mark, and None does not mean that no request waits.
-    pub fn steal_overdue(&self, thief: &Scheduler, now: u64) -> Option<WorkRequest> {
-        let is_overdue = |since| clock::ticks_to_ns(now.saturating_sub(since)) >= OVERDUE_NS;
+    pub fn steal_overdue(&self, thief: &Scheduler, now: u64, after: u64) -> Option<WorkRequest> {
+        let is_overdue = |since| clock::ticks_to_ns(now.saturating_sub(since)) >= after;
         let (mut found, mut looks) = (None, 0);
         self.work.find(random::below(self.list().len()), |at| {
             let Some(peer) = (if at == thief.index { None } else { self.peer(at) }) else {
@@ -356,7 +357,7 @@ mod tests {
             both_run.wait();
             let answers = move || answer.send((here().map(|s| s.index), polls())).unwrap();
             drop(crate::spawn(answers));
-            std::thread::sleep(Duration::from_nanos(2 * OVERDUE_NS));
+            std::thread::sleep(Duration::from_micros(100));
             tell.send(()).unwrap();
             answered.recv().unwrap()
         };
