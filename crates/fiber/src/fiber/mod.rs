@@ -186,6 +186,13 @@ impl Fiber {
         unsafe { Switch::prefetch(fiber.cast()) }
     }
 
+    /// Lets the processor get the memory that [`prefetch`](Fiber::prefetch) reads. No effect
+    /// otherwise, whatever the address is.
+    #[inline(always)]
+    pub fn prefetch_early(fiber: NonNull<Fiber>) {
+        Switch::prefetch_early(fiber.cast());
+    }
+
     /// Returns whether the closure has returned.
     #[inline]
     pub fn is_finished(&self) -> bool {

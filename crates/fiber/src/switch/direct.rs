@@ -124,6 +124,13 @@ impl Switch {
         }
     }
 
+    /// See [`Fiber::prefetch_early`](crate::Fiber::prefetch_early).
+    #[inline(always)]
+    pub(crate) fn prefetch_early(fiber: NonNull<Switch>) {
+        // SAFETY: Plain Call: the instruction accesses no memory as far as the program can see.
+        unsafe { _mm_prefetch::<{ _MM_HINT_T0 }>(kept_head(fiber).cast()) };
+    }
+
     /// Returns the address of the word that has the stack pointer of the suspended fiber.
     pub(crate) fn saved_at(&self) -> Option<usize> {
         Some(self.stack.header() + SAVED)

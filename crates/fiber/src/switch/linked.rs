@@ -65,6 +65,10 @@ impl Switch {
     #[inline(always)]
     pub(crate) unsafe fn prefetch(_: NonNull<Switch>) {}
 
+    /// Does nothing, as there.
+    #[inline(always)]
+    pub(crate) fn prefetch_early(_: NonNull<Switch>) {}
+
     /// Returns the address of the word that has the stack pointer of the suspended fiber.
     pub(crate) fn saved_at(&self) -> Option<usize> {
         static OFFSET: OnceLock<Option<usize>> = OnceLock::new();

@@ -336,7 +336,7 @@ impl Core {
     fn sleep_for(&mut self, scheduler: &Scheduler) -> Option<u64> {
         let now = clock::now();
         let timer = self.timers.next_expiry().map_or(u64::MAX, |t| t.saturating_sub(now));
-        let timer = timer.max(super::timers::slack(self.timers.len()));
+        let timer = timer.max(super::timers::slack(&self.timers));
         let me = self.current;
         let trim = self.oldest_idle(me).map_or(u64::MAX, |id| self.trim_in(scheduler, id));
         let create = match std::mem::take(&mut self.create_again) {

@@ -7,8 +7,11 @@ use crate::os::limits;
 use crate::os::planted::{self, Bug};
 use crate::record::counters::set;
 use crate::scheduler::lists::io_list::CompletionRoutine;
-use crate::scheduler::lists::timer_list::TimerId;
+use crate::scheduler::lists::timer_list::{TimerId, TimerList};
 use crate::wait::Outcome;
+
+/// The memory of so many sleepers is fetched ahead, while those before them are woken.
+const AHEAD: usize = 8;
 
 impl Core {
     /// Returns whether no timer is due. `now` is as for [`Scheduler::quiet`].
@@ -84,11 +87,18 @@ impl Core {
         }
         let mut expired = Vec::new();
         self.timers.expire(now, |t| expired.push(t));
-        for timed in expired {
-            match timed {
+        let ticks = clock::ticks();
+        for (n, timed) in expired.iter().enumerate() {
+            if let Some(Timed::Wait(ahead)) = expired.get(n + AHEAD) {
+                ahead.prefetch();
+            }
+            if let Some(Timed::Wait(ahead)) = expired.get(n + AHEAD / 2) {
+                self.workers.prefetch(ahead.worker());
+            }
+            match *timed {
                 Timed::Wait(ticket) => {
                     if let Some(claimed) = ticket.claim(Outcome::TimedOut) {
-                        self.wake(claimed.kept(), clock::ticks());
+                        self.wake(claimed.kept(), ticks);
                     }
                 }
                 Timed::Io(token) => self.cancel_io(token),
@@ -101,11 +111,12 @@ impl Core {
     }
 }
 
-/// Returns for how long an idle scheduler with so many timers sleeps at least, although one is due
-/// sooner: 0 for less than a thousand. A scheduler with many timers would otherwise sleep and wake
-/// up for each of them, which costs more than all else that it does for a timer.
-pub(super) fn slack(timers: usize) -> u64 {
-    let thousands = (timers / 1000) as u64;
+/// Returns for how long an idle scheduler with these timers sleeps at least, although one is due
+/// sooner. It is 0 unless there are at least a thousand, of which many are due soon. Otherwise the
+/// scheduler would sleep and wake up for each of them, which costs more than all else that it does
+/// for a timer.
+pub(super) fn slack<T: Copy>(timers: &TimerList<T>) -> u64 {
+    let thousands = if timers.is_crowded() { timers.len() as u64 / 1000 } else { 0 };
     thousands.saturating_mul(limits::TIMER_SLACK_NS).min(limits::TIMER_SLACK_MAX_NS)
 }
 
@@ -115,11 +126,23 @@ mod tests {
     use crate::Node;
     use crate::scheduler::here;
 
+    /// Returns the slack of so many timers, the first half of which are due at intervals of this
+    /// many nanoseconds, and the others much later.
+    fn slack_of(timers: u64, interval: u64) -> u64 {
+        let mut list = TimerList::new(0);
+        for n in 0..timers {
+            list.insert(n * interval + if n < timers / 2 { 0 } else { 1 << 40 }, ());
+        }
+        slack(&list)
+    }
+
     #[test]
-    fn only_many_timers_have_slack_and_never_more_than_the_most() {
-        assert_eq!([0, 1, 999, 1000, 10_000].map(slack), [0, 0, 0, 2_000, 20_000]);
+    fn only_many_timers_of_which_many_are_due_soon_have_slack_and_never_more_than_the_most() {
+        let close = [0, 1, 999, 1000, 10_000].map(|timers| slack_of(timers, 10_000));
+        assert_eq!(close, [0, 0, 0, 10_000, 100_000]);
         let most = limits::TIMER_SLACK_MAX_NS;
-        assert_eq!([50_000, 51_000, usize::MAX].map(slack), [most; 3]);
+        assert_eq!([50_000, 51_000].map(|timers| slack_of(timers, 10_000)), [most; 2]);
+        assert_eq!([1000, 50_000].map(|timers| slack_of(timers, 100_000)), [0; 2]);
     }
 
     #[test]

@@ -55,6 +55,12 @@ impl Ticket {
         prefetch_to_write(self.waiter);
     }
 
+    /// Returns the number of the worker that waits.
+    #[inline(always)]
+    pub(crate) fn worker(self) -> u32 {
+        self.waiter.worker.load(Ordering::Relaxed)
+    }
+
     /// Ends the wait with this outcome. Returns `None` if it has ended already.
     #[inline]
     pub(crate) fn claim(self, outcome: Outcome) -> Option<Claimed> {

@@ -25,6 +25,7 @@ use std::io;
 use std::sync::Arc;
 
 use contexts::Contexts;
+use fiber::Fiber;
 use fibers::Fibers;
 use threads::Threads;
 
@@ -124,6 +125,15 @@ impl Execution for ExecutionContext {
             ExecutionContext::Thread(_) => {}
             ExecutionContext::Fiber(..) => fibers::prefetch(self),
             ExecutionContext::Own(own) => own.prefetch(),
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_early(&self) {
+        match self {
+            ExecutionContext::Thread(_) => {}
+            ExecutionContext::Fiber(fiber, _) => Fiber::prefetch_early(*fiber),
+            ExecutionContext::Own(own) => own.prefetch_early(),
         }
     }
 }

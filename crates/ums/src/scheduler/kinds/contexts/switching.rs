@@ -246,6 +246,12 @@ impl Own {
         prefetch(std::ptr::without_provenance::<u8>(saved));
     }
 
+    /// Lets the processor get the memory that `prefetch` reads.
+    #[inline(always)]
+    pub(in crate::scheduler) fn prefetch_early(&self) {
+        prefetch(self.context.as_ptr());
+    }
+
     /// Lets a retired worker end on its own kernel thread. Returns the thread, to be joined.
     pub(super) fn end(self) -> ThreadHandle {
         // SAFETY: One Place: the worker is retired, so it is on no list and nothing else continues

@@ -283,6 +283,13 @@ impl<T: Copy> TimerList<T> {
         Some(earliest)
     }
 
+    /// Returns whether at least half of the slots of level 0 that are still to come have entries:
+    /// there is one every 33 us or more often, until the present slot of level 1 ends.
+    pub fn is_crowded(&self) -> bool {
+        let to_come = SLOTS as u32 - (self.tick % SLOTS as u64) as u32;
+        2 * self.occupied[0].count_ones() >= to_come
+    }
+
     /// Returns the first occupied slot of the lowest occupied level; by *Ahead* nothing is earlier.
     #[inline]
     fn first_slot(&self) -> Option<(usize, usize)> {
