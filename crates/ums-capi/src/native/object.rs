@@ -92,8 +92,9 @@ pub trait Object: 'static {
     fn pool() -> &'static Pool<Slot<Self::Value>>;
 }
 
-/// A slot: the memory of one object. In every slot the kind is the first field.
-#[repr(C)]
+/// A slot: the memory of one object, in cache lines of its own. In every slot the kind is the first
+/// field.
+#[repr(C, align(64))]
 pub struct Slot<T: 'static> {
     kind: u64,
     state: AtomicU64,

@@ -119,7 +119,8 @@ const UNREAD_MAX: u32 = 15;
 /// switch: some hundred times as long as a record without a reading takes.
 const LONG_TURN: u64 = 2048;
 
-/// The last events of one scheduler.
+/// The last events of one scheduler, in cache lines that no other scheduler writes.
+#[repr(align(128))]
 pub(crate) struct EventRing {
     /// The number of records written since the ring was taken.
     head: AtomicU64,

@@ -46,10 +46,10 @@ use crate::scheduler::lists::timer_list::{TimerId, TimerList};
 use crate::scheduler::lists::worker_list::{STANDBY, State, Worker, Workers};
 use crate::scheduler::request::{SpareBlocks, WorkRequest};
 use crate::scheduler::work_queue::WorkQueue;
-use crate::wait::Inbox;
-use crate::wait::{Ticket, Waiter};
+use crate::wait::{Inbox, Ticket, Waiter};
 
 /// The scheduler. Its own fields are those that any thread may access.
+#[repr(align(128))] // No cache line has parts of two schedulers.
 pub(crate) struct Scheduler {
     pub(super) me: Weak<Scheduler>,
     /// The scheduler's number in its node. Hidden schedulers are numbered after the visible ones.
@@ -101,8 +101,6 @@ pub(crate) struct Scheduler {
     pub(super) current_waiter: AtomicRef<Waiter>,
     /// For thread workers, the waiter whose thread has the baton.
     pub(super) holder: AtomicRef<Waiter>,
-    /// Threads that have ended or are ending, to be joined.
-    pub(super) graves: Lock<Vec<ThreadHandle>>,
     pub(super) busy: AtomicBool,
     /// Whether the scheduler's current worker sleeps because another thread does not release a
     /// short lock.
@@ -217,6 +215,8 @@ pub(crate) struct Core {
     /// The request that the current worker is about to wait for, taken from the work queue.
     pub awaited: Option<WorkRequest>,
     pub siblings: Siblings,
+    /// Threads that have ended or are ending, to be joined.
+    pub(super) graves: Vec<ThreadHandle>,
     pub(super) spin: Spin,
     pub(super) steal_pause: StealPause,
     /// Workers that wait for a preemptive place.
@@ -331,6 +331,7 @@ impl Core {
             holder_due: 0,
             awaited: None,
             siblings: Siblings::new(),
+            graves: Vec::new(),
             spin: Spin::new(),
             steal_pause: StealPause::new(),
             preemptive_waiters: VecDeque::new(),
@@ -400,7 +401,6 @@ impl Scheduler {
             host_thread: AtomicU32::new(crate::os::thread_number()),
             current_waiter: AtomicRef::new(),
             holder: AtomicRef::new(),
-            graves: Lock::new(Vec::new()),
             busy: AtomicBool::new(false),
             stuck_on_short_lock: AtomicBool::new(false),
             standstill_told: AtomicBool::new(false),

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::Scheduler;
 use crate::os::linux::open;
+use crate::os::threads::ThreadHandle;
 use crate::scheduler::lists::NO_WORKER;
 use crate::wait::Letter;
 use crate::wait::Waiter;
@@ -34,7 +35,7 @@ impl Scheduler {
             }
             self.retire(oldest);
         }
-        let graves = std::mem::take(&mut *self.graves.lock());
+        let graves = self.with(|core| std::mem::take(&mut core.graves));
         // A worker thread that panicked outside every request has said so already.
         let stacks = graves.into_iter().filter_map(|thread| thread.join().ok()?);
         self.take_stacks_back(stacks.collect());
@@ -65,20 +66,19 @@ impl Scheduler {
 
     /// Joins threads that have ended, because an ended thread keeps its stack until it is joined.
     /// Returns true if there are threads that were told to end and have not ended yet.
+    #[inline]
     pub(super) fn join_the_ended(&self) -> bool {
-        let mut graves = self.graves.lock();
-        let (mut at, mut stacks) = (0, Vec::new());
-        while at < graves.len() {
-            if graves[at].is_finished() {
-                stacks.extend(graves.swap_remove(at).join().ok().flatten());
-            } else {
-                at += 1;
-            }
-        }
-        let ending = !graves.is_empty();
-        drop(graves);
-        self.take_stacks_back(stacks);
-        ending
+        !self.with(|core| core.graves.is_empty()) && self.join_some()
+    }
+
+    #[cold]
+    fn join_some(&self) -> bool {
+        let graves = self.with(|core| std::mem::take(&mut core.graves));
+        let (ended, ending) = graves.into_iter().partition::<Vec<_>, _>(ThreadHandle::is_finished);
+        let are_ending = !ending.is_empty();
+        self.with(|core| core.graves = ending);
+        self.take_stacks_back(ended.into_iter().filter_map(|t| t.join().ok()?).collect());
+        are_ending
     }
 
     /// Returns the stacks of threads that have ended to the pool.

@@ -214,6 +214,8 @@ pub(crate) struct WorkerStatus {
     /// What the present wait is for, also that of a plain thread. A switch does not touch this, nor
     /// what follows.
     pub resource: AtomicU64,
+    /// Where the thread that ends the present wait puts a value, or did so for an earlier wait.
+    pub expects: AtomicUsize,
     /// What the present request has waited for so far.
     pub waits: RequestWaits,
     /// The work request it runs; 0 for none.
@@ -247,6 +249,7 @@ impl WorkerStatus {
             asked: atomic::AtomicBool::new(false),
             thread: AtomicU32::new(0),
             resource: AtomicU64::new(0),
+            expects: AtomicUsize::new(0),
             waits: RequestWaits::default(),
             request: AtomicU64::new(0),
             user: AtomicU64::new(0),

@@ -6,7 +6,7 @@ use super::deadlock::DeadlockId;
 use super::error::WaitError;
 use super::outcome::Outcome;
 use super::waiter::{
-    ARM_MASK, CANCELLABLE, QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What,
+    ARM_MASK, CANCELLABLE, Inbox, QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What,
 };
 use crate::os::linux::barrier;
 use crate::os::linux::plain::prefetch_to_write;
@@ -53,6 +53,19 @@ impl Ticket {
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         prefetch_to_write(self.waiter);
+    }
+
+    /// Notes where the thread that ends this wait puts a value. A scheduler to which another one
+    /// sends the waiter gets that memory early; no effect otherwise.
+    #[inline(always)]
+    pub(crate) fn expects<T>(self, at: &T) {
+        self.waiter.record.view.expects.store(std::ptr::from_ref(at).addr(), Ordering::Relaxed);
+    }
+
+    /// Returns the inbox of the worker that waits; none for a plain thread.
+    #[inline(always)]
+    pub(crate) fn inbox(self) -> Option<&'static Inbox> {
+        self.waiter.inbox()
     }
 
     /// Returns the number of the worker that waits.

@@ -164,8 +164,9 @@ impl Seat {
     }
 }
 
-/// The record of a watched thread.
+/// The record of a watched thread, in cache lines that no other thread writes often.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Watched {
     /// The ownership word: whether the thread may run user code.
     pub word: Word,

@@ -94,7 +94,7 @@ impl Kind for Threads {
         // The thread sees Retired, gives its waiter back, and ends without touching the core.
         waiter.event.set();
         if let ExecutionContext::Thread(thread) = execution {
-            scheduler.graves.lock().push(*thread);
+            scheduler.with(|core| core.graves.push(*thread));
         }
     }
 }

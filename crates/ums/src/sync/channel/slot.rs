@@ -30,7 +30,7 @@ use crate::record::reason::WaitReason;
 use crate::scheduler::Scheduler;
 use crate::sync::patience::Patience;
 use crate::sync::queue::{Batch, ShortLock, WaitQueue};
-use crate::wait::{Claimed, Outcome, Ticket};
+use crate::wait::{Claimed, Inbox, Outcome, Ticket};
 
 /// A place for one value, on the stack (or in the box) of a waiter.
 pub(super) struct Slot<T>(UnsafeCell<Option<T>>);
@@ -77,7 +77,7 @@ impl<T> Slot<T> {
 }
 
 /// The waiters with a slot, first come first served.
-pub(super) struct Slots<T>(WaitQueue<SlotPtr<T>>);
+pub(super) struct Slots<T>(WaitQueue<(SlotPtr<T>, Option<&'static Inbox>)>);
 
 impl<T> Slots<T> {
     pub(super) const fn new() -> Slots<T> {
@@ -90,7 +90,7 @@ impl<T> Slots<T> {
     /// Held: before the slot is dropped, also by unwinding, its owner removes the ticket
     /// under this list's short lock, or the ticket has been granted through this list.
     pub(super) unsafe fn queue(&mut self, ticket: Ticket, slot: &Slot<T>) {
-        self.0.push(ticket, SlotPtr(NonNull::from(&slot.0)));
+        self.0.push(ticket, (SlotPtr(NonNull::from(&slot.0)), ticket.inbox()));
     }
 
     /// Removes a ticket, if it is still queued.
@@ -100,10 +100,11 @@ impl<T> Slots<T> {
 
     /// Hands `value` to the first ticket that still waits; returns it if there is none.
     pub(super) fn put(&mut self, mut value: T) -> Result<Claimed, T> {
-        while let Some((ticket, slot)) = self.0.pop() {
-            // If the waiter runs on another processor, its line and that of its slot are fetched at
-            // the same time.
+        while let Some((ticket, (slot, inbox))) = self.0.pop() {
+            // If the waiter runs on another processor, its line, that of its slot, and that of its
+            // scheduler's inbox are fetched at the same time.
             ticket.prefetch();
+            inbox.inspect(|inbox| inbox.prefetch());
             // SAFETY: Held: the slot was found in the list, `&mut self` is under the short lock,
             // and the ticket is claimed only below.
             let before = unsafe { slot.replace(Some(value)) };
@@ -119,8 +120,9 @@ impl<T> Slots<T> {
 
     /// Takes the value of the first ticket that still waits.
     pub(super) fn take(&mut self) -> Option<(T, Claimed)> {
-        while let Some((ticket, slot)) = self.0.pop() {
+        while let Some((ticket, (slot, inbox))) = self.0.pop() {
             ticket.prefetch();
+            inbox.inspect(|inbox| inbox.prefetch());
             // SAFETY: Held: as in `put`.
             let value = unsafe { slot.replace(None) }.expect("a sender's slot is full");
             if let Some(claimed) = ticket.claim(Outcome::Granted) {
@@ -235,6 +237,7 @@ impl<S, T, L: Fn(&mut S) -> &mut Slots<T>, A> Beginning<'_, S, T, L, A> {
         // which does not panic, comes before. It is forgotten only if this list, the only one with
         // the ticket, has granted it.
         unsafe { list(state).queue(ticket, slot) };
+        ticket.expects(slot);
         Err(ticket)
     }
 }

@@ -89,7 +89,8 @@ impl Kind for Contexts {
     fn retire(scheduler: &Scheduler, id: WorkerId) {
         let (_, execution) = scheduler.with(|core| scheduler.remove_worker(core, id));
         if let ExecutionContext::Own(own) = execution {
-            scheduler.graves.lock().push(own.end());
+            let thread = own.end();
+            scheduler.with(|core| core.graves.push(thread));
         }
     }
 }

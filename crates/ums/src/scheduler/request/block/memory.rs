@@ -102,7 +102,9 @@ fn allocate(layout: Layout) -> NonNull<u8> {
 }
 
 /// The memory of requests that have ended on one scheduler, for its next requests. The holder of
-/// the scheduler's baton uses it, and finds it by a thread-local.
+/// the scheduler's baton uses it, and finds it by a thread-local. No other scheduler writes its
+/// cache lines.
+#[repr(align(128))]
 pub(crate) struct SpareBlocks {
     /// One list for each size.
     blocks: UnsafeCell<[Vec<NonNull<u8>>; 2]>,
