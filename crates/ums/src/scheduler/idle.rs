@@ -141,9 +141,13 @@ impl Scheduler {
         let mut found = self.with(|core| core.poll_driver(true)) || self.has_news();
         let (loads, most) = if charged { (LOADS_NS, PREEMPTED_NS) } else { (0, u64::MAX) };
         let (mut last, mut polled, mut late_at) = (clock::ticks(), 0, loads);
+        // The wait of the host is probably the next that ends, because it was the last that began.
+        // Then its lines come together with that of the inbox.
+        let host = self.current_waiter();
         while !found && polled < span && !self.stop.load(Ordering::Relaxed) {
             found = (0..ROUNDS).any(|_| {
                 threads::pause();
+                host.prefetch();
                 !self.inbox.is_empty() || (!self.queue.is_empty() && self.has_news())
             });
             let late = !found && polled >= late_at;

@@ -25,7 +25,7 @@ use crate::os::atomic_ref::AtomicRef;
 use crate::os::counted::AtomicU16;
 use crate::os::driver::Waker;
 use crate::os::event::ThreadEvent;
-use crate::os::linux::plain::prefetch_to_write;
+use crate::os::linux::plain::{prefetch, prefetch_to_write};
 use crate::os::lock::Lock;
 use crate::os::pool::{Member, Pool, Pooled};
 use crate::os::short_lock::ShortLock;
@@ -432,6 +432,22 @@ fn lookers() -> MutexGuard<'static, ()> {
 
 // The stack of an inbox. Its links are fields of the waiters, which Type Stable allows to use as
 // references.
+impl Waiter {
+    /// Lets the processor get what the thread writes that ends the present wait. No effect
+    /// otherwise.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self);
+        prefetch(self.expects());
+    }
+
+    /// Returns the address that [`Ticket::expects`] has noted last.
+    #[inline(always)]
+    fn expects(&self) -> *const u8 {
+        std::ptr::without_provenance(self.record.view.expects.load(Ordering::Relaxed))
+    }
+}
+
 impl Inbox {
     /// Pushes a waiter onto the stack. The waiter must be on no other stack.
     pub(super) fn link(&self, waiter: &'static Waiter) {
@@ -458,8 +474,7 @@ impl Inbox {
         prefetch_to_write(newest);
         // SAFETY: Type Stable: as below.
         if let Some(waiter) = unsafe { newest.as_ref() } {
-            let value = waiter.record.view.expects.load(Ordering::Relaxed);
-            prefetch_to_write(std::ptr::without_provenance::<u8>(value));
+            prefetch_to_write(waiter.expects());
         }
         let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
         let mut oldest: *mut Waiter = null_mut();
