@@ -63,11 +63,11 @@ impl Scheduler {
             // The standby takes the scheduler down. It retires this worker where it is parked.
             return self.switch_to(STANDBY);
         }
+        self.judge_steal();
         if self.trim(me) {
             return;
         }
         let ending = self.join_the_ended();
-        self.judge_steal();
         let mut announced = false;
         if !self.spin(&mut announced) {
             announced |= self.takes_requests();
@@ -210,8 +210,10 @@ impl Scheduler {
                 Stolen::One => None,
                 Stolen::None => self.peers.is_idle(self.index).then_some(Sleep::UntilWoken),
                 Stolen::Later(ns) => {
-                    // No peer is to wake this scheduler for a request before that.
+                    // No peer is to wake this scheduler for a request before that. Another idle
+                    // one may take what this one has seen.
                     self.peers.busy(self.index);
+                    self.peers.wake_one(self.index);
                     Some(Sleep::AtMost(ns))
                 }
             };

@@ -1,24 +1,25 @@
 //! Stealing: how an idle scheduler takes a request from a peer.
 //!
-//! It takes none during a pause, which follows many steals of tiny requests (`steal_pause`). So a
-//! request may wait beside an idle scheduler, but only for a pause: a scheduler that sees requests
-//! sleeps until its pause ends, and then takes one. Meanwhile it is not announced as idle, so that
-//! no peer wakes it for a request that it would not take.
+//! It takes none during a pause, which follows many steals of tiny requests from a peer that
+//! carries out others itself (`steal_pause`). A scheduler that sees requests during its pause
+//! wakes another idle one for them, sleeps until the pause ends, and then takes one. Meanwhile it
+//! is not announced as idle, so that no peer wakes it for a request that it would not take.
 //!
 //! What this file does not do: scheduler/peers finds the requests, and scheduler/idle decides when
 //! to look.
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::peers::Taken;
 use super::{PeersUnnotified, Scheduler};
 use crate::os::clock;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::STANDBY;
-use crate::scheduler::request::WorkRequest;
 
 /// A request that has waited for so long is overdue: an idle peer takes it at once, and does not
 /// poll before.
 const OVERDUE_NS: u64 = 50_000;
+
 /// What a look at the peers' requests has led to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stolen {
@@ -63,8 +64,8 @@ impl Scheduler {
             if self.peers.others_have_work(self.index) {
                 return Stolen::Later(pause);
             }
-        } else if let Some(request) = self.peers.steal(self) {
-            self.adopt(request);
+        } else if let Some(taken) = self.peers.steal(self) {
+            self.adopt(taken);
             return Stolen::One;
         }
         // That was a look at the others' queues. Peers need not know of this one's if it is empty.
@@ -80,7 +81,7 @@ impl Scheduler {
             return false;
         }
         let overdue = self.peers.steal_overdue(self, clock::ticks(), OVERDUE_NS);
-        overdue.map(|request| self.adopt(request)).is_some()
+        overdue.map(|taken| self.adopt(taken)).is_some()
     }
 
     /// Returns for how many nanoseconds this scheduler takes no request; 0 if it may take one.
@@ -99,11 +100,13 @@ impl Scheduler {
     }
 
     /// Queues a request that was taken from a peer.
-    fn adopt(&self, request: WorkRequest) {
+    fn adopt(&self, taken: Taken) {
         // There may be more requests, and this scheduler takes none before it has run this one.
         self.must_notify(PeersUnnotified::Any);
         let ended = self.counters.requests_done.load(Relaxed);
-        self.with(|core| core.steal_pause.taken(clock::ticks(), ended));
+        let peer = (taken.from, taken.ended);
+        self.with(|core| core.steal_pause.taken(clock::ticks(), ended, peer));
+        let request = taken.request;
         self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
         if let Err(request) = self.queue.adopt(request) {
             // The node is shutting down: the request will not run anywhere.

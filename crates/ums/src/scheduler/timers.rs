@@ -146,6 +146,18 @@ mod tests {
     }
 
     #[test]
+    fn one_timer_that_is_due_soon_has_no_slack_among_many_that_are_due_later() {
+        const SLOT: u64 = 1 << 14;
+        for slot in 0..64 {
+            let now = slot * SLOT;
+            let mut list = TimerList::new(now);
+            (0..50_000).for_each(|n| _ = list.insert((1 << 40) + n, ()));
+            list.insert(now + SLOT, ());
+            assert_eq!(slack(&list), 0, "{slot}");
+        }
+    }
+
+    #[test]
     fn a_turn_does_not_read_the_clock_long_before_the_next_timer_may_be_due() {
         const HOUR: u64 = 3_600_000_000_000;
         let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();

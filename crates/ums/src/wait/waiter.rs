@@ -207,9 +207,9 @@ pub(crate) enum Letter {
 
 /// The way into a scheduler from outside. Never freed (Type Stable).
 ///
-/// In the order of the fields, so that the first cache line has all that a push touches. The
-/// alignment keeps the inboxes of two schedulers apart, also from a processor that fetches lines in
-/// pairs.
+/// In the order of the fields, so that the first cache line has all that a push touches if the
+/// scheduler is awake. The alignment keeps the inboxes of two schedulers apart, also if the
+/// processor fetches lines in pairs.
 #[repr(C, align(128))]
 pub(crate) struct Inbox {
     pub(super) stack: AtomicPtr<Waiter>,
@@ -430,8 +430,6 @@ fn lookers() -> MutexGuard<'static, ()> {
     ALONE.lock()
 }
 
-// The stack of an inbox. Its links are fields of the waiters, which Type Stable allows to use as
-// references.
 impl Waiter {
     /// Lets the processor get what the thread writes that ends the present wait. No effect
     /// otherwise.
@@ -448,6 +446,8 @@ impl Waiter {
     }
 }
 
+// The stack of an inbox. Its links are fields of the waiters, which Type Stable allows to use as
+// references.
 impl Inbox {
     /// Pushes a waiter onto the stack. The waiter must be on no other stack.
     pub(super) fn link(&self, waiter: &'static Waiter) {
@@ -472,9 +472,10 @@ impl Inbox {
         // and of the value that it has put: all are asked for at the same time.
         let newest = self.stack.load(Ordering::Relaxed);
         prefetch_to_write(newest);
-        // SAFETY: Type Stable: as below.
+        // SAFETY: Type Stable: as below. The load did not acquire, but the inbox gets only workers
+        // of this scheduler, which were made before by a holder of the baton that the caller has.
         if let Some(waiter) = unsafe { newest.as_ref() } {
-            prefetch_to_write(waiter.expects());
+            prefetch(waiter.expects());
         }
         let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
         let mut oldest: *mut Waiter = null_mut();

@@ -26,8 +26,8 @@
 //! requests, a scheduler compares [`LOOKS_MAX`] of them, from a random one on.
 //!
 //! **A pause**: a scheduler that has taken many tiny requests takes none for up to 512 us
-//! (scheduler/steal). If it sees a request in S3 then, it clears its own bit, keeps the obligation
-//! described below, and sleeps only until its pause ends.
+//! (scheduler/steal). If it sees a request in S3 then, it clears its own bit, wakes another
+//! scheduler whose bit is set, and sleeps only until its pause ends.
 //!
 //! **Polling** (scheduler/idle) comes before S4. After its first rounds, in which it is as good as
 //! busy, a scheduler that polls does S1 to S3, and then looks at its own bit. An enqueuer clears
@@ -77,6 +77,15 @@ use crate::scheduler::{Peers, Scheduler};
 
 /// At how many peers to look for one that has run.
 const RAN_LOOKS: usize = 4;
+
+/// A request that was taken from a peer.
+pub(crate) struct Taken {
+    pub request: WorkRequest,
+    /// The number of the peer.
+    pub from: usize,
+    /// How many requests have ended on the peer.
+    pub ended: u64,
+}
 
 impl Peers {
     /// Makes room for this many schedulers.
@@ -225,7 +234,7 @@ impl Peers {
 
     /// Takes an unstarted request from a peer, and moves its load: from the one that has most
     /// requests queued, among a few of those whose queue is posted.
-    pub fn steal(&self, thief: &Scheduler) -> Option<WorkRequest> {
+    pub fn steal(&self, thief: &Scheduler) -> Option<Taken> {
         if planted::is(Bug::StealOfAStartedWorker) {
             let others = self.list().iter().filter_map(Weak::upgrade);
             let others = others.filter(|other| other.index != thief.index);
@@ -255,7 +264,7 @@ impl Peers {
     /// Takes an unstarted request from a peer whose oldest one has waited for at least so many
     /// nanoseconds; looks at a few of those whose queue is posted. This is not the look of S3:
     /// it changes no mark, and None does not mean that no request waits.
-    pub fn steal_overdue(&self, thief: &Scheduler, now: u64, after: u64) -> Option<WorkRequest> {
+    pub fn steal_overdue(&self, thief: &Scheduler, now: u64, after: u64) -> Option<Taken> {
         let is_overdue = |since| clock::ticks_to_ns(now.saturating_sub(since)) >= after;
         let (mut found, mut looks) = (None, 0);
         self.work.find(random::below(self.list().len()), |at| {
@@ -276,7 +285,7 @@ impl Peers {
 impl Scheduler {
     /// Takes an unstarted request out of this scheduler's queue for another one, and moves its
     /// load.
-    fn give_to(&self, thief: &Scheduler) -> Option<WorkRequest> {
+    fn give_to(&self, thief: &Scheduler) -> Option<Taken> {
         // For a shutdown that adds up loads (`Node::end`): the request is always counted in at
         // least one of them, and the move is counted before the first load decreases.
         let taken = self.queue.take_for_another(|| {
@@ -284,7 +293,8 @@ impl Scheduler {
             crate::record::counters::add(&thief.counters.stolen, 1);
         })?;
         taken.state().moves_to(thief.index);
-        Some(taken)
+        let ended = self.counters.requests_done.load(Ordering::Relaxed);
+        Some(Taken { request: taken, from: self.index, ended })
     }
 }
 
@@ -325,8 +335,8 @@ mod tests {
             let here = here().expect("it runs on a worker");
             let queued = |at| here.peers.peer(at).expect("the node lives").queue.len();
             for taken in 1..=MANY {
-                let request = here.peers.steal(&here).expect("requests wait");
-                assert!(here.queue.adopt(request).is_ok());
+                let from = here.peers.steal(&here).expect("requests wait");
+                assert!(here.queue.adopt(from.request).is_ok());
                 assert_eq!([1, 2].map(queued), [1, 1 + MANY - taken]);
             }
         };

@@ -284,10 +284,14 @@ impl<T: Copy> TimerList<T> {
     }
 
     /// Returns whether at least half of the slots of level 0 that are still to come have entries:
-    /// there is one every 33 us or more often, until the present slot of level 1 ends.
+    /// there is one every 33 us or more often, until the present slot of level 1 ends. If it ends
+    /// soon, the next one must have entries, too.
     pub fn is_crowded(&self) -> bool {
         let to_come = SLOTS as u32 - (self.tick % SLOTS as u64) as u32;
-        2 * self.occupied[0].count_ones() >= to_come
+        let next = (self.tick >> GROUP_BITS) % SLOTS as u64 + 1;
+        let goes_on =
+            to_come >= 8 || self.occupied[1].checked_shr(next as u32).unwrap_or(0) & 1 == 1;
+        goes_on && 2 * self.occupied[0].count_ones() >= to_come
     }
 
     /// Returns the first occupied slot of the lowest occupied level; by *Ahead* nothing is earlier.
