@@ -86,7 +86,7 @@ impl Scheduler {
 
     /// Returns for how many nanoseconds this scheduler takes no request; 0 if it may take one.
     fn pause_left(&self) -> u64 {
-        self.with(|core| core.steal_pause.left(clock::ticks()))
+        self.with(|core| core.steal_pause.left(clock::ticks))
     }
 
     /// Called when nothing can run: judges the last steal, unless that was done before.

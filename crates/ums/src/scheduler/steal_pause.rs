@@ -104,10 +104,14 @@ impl StealPause {
         (self.since, self.pause) = (now, pause);
     }
 
-    /// Returns for how many nanoseconds the pause lasts; 0 if there is none.
-    pub fn left(&self, now: u64) -> u64 {
-        let paused = || clock::ticks_to_ns(now.saturating_sub(self.since));
-        if self.pause == 0 { 0 } else { self.pause.saturating_sub(paused()) }
+    /// Returns for how many nanoseconds the pause still lasts; 0 if there is none. Reads the clock
+    /// only if the last steal led to a pause.
+    pub fn left(&self, now: impl FnOnce() -> u64) -> u64 {
+        if self.pause == 0 {
+            return 0;
+        }
+        let paused = clock::ticks_to_ns(now().saturating_sub(self.since));
+        self.pause.saturating_sub(paused)
     }
 }
 
@@ -124,8 +128,8 @@ mod tests {
         let now = clock::ticks();
         pause.taken(now - took, pause.ended, (1, pause.peer.1 + at_peer));
         pause.judge(now, pause.ended + ended);
-        assert_eq!(pause.left(now), pause.pause);
-        assert_eq!(pause.left(now + LONG), 0);
+        assert_eq!(pause.left(|| now), pause.pause);
+        assert_eq!(pause.left(|| now + LONG), 0);
         pause.pause
     }
 

@@ -214,7 +214,7 @@ pub(crate) struct WorkerStatus {
     /// What the present wait is for, also that of a plain thread. A switch does not touch this, nor
     /// what follows.
     pub resource: AtomicU64,
-    /// Where the thread that ends the present wait puts a value, or did so for an earlier wait.
+    /// Where the thread that ends the present wait, or an earlier one, puts or takes a value.
     pub expects: AtomicUsize,
     /// What the present request has waited for so far.
     pub waits: RequestWaits,

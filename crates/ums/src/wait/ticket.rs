@@ -55,8 +55,8 @@ impl Ticket {
         prefetch_to_write(self.waiter);
     }
 
-    /// Notes where the thread that ends this wait puts a value. A scheduler to which another one
-    /// sends the waiter gets that memory early; no effect otherwise.
+    /// Notes where the thread that ends this wait puts or takes a value. A scheduler to which
+    /// another one sends the waiter gets that memory early; no effect otherwise.
     #[inline(always)]
     pub(crate) fn expects<T>(self, at: &T) {
         self.waiter.record.view.expects.store(std::ptr::from_ref(at).addr(), Ordering::Relaxed);
