@@ -213,8 +213,10 @@ impl Scheduler {
     /// behind.
     #[inline]
     pub(super) fn count_passed_by_join(&self, core: &mut Core, now: u64) {
-        core.fairness.join_passes_over(now, core.workers.runnable() + self.queue.len());
-        max(&self.counters.passed_over_max, core.fairness.longest.into());
+        let (workers, queue) = (&core.workers, &self.queue);
+        if core.fairness.join_passes_over(now, || workers.runnable() + queue.len()) {
+            max(&self.counters.passed_over_max, core.fairness.longest().into());
+        }
     }
 
     /// Counts a choice that left something older behind, and was not made by age.
@@ -222,7 +224,7 @@ impl Scheduler {
     fn count_passed(&self, core: &mut Core) {
         let left = core.workers.runnable() + self.queue.len();
         core.fairness.passes_over(core.turn_at, left);
-        max(&self.counters.passed_over_max, core.fairness.longest.into());
+        max(&self.counters.passed_over_max, core.fairness.longest().into());
     }
 
     /// Counts the choice of the first worker whose wait has ended, ready since `since`, while the
@@ -248,7 +250,7 @@ impl Scheduler {
     fn count_choice(&self, core: &mut Core, line: Line, ready: &Ready) {
         let left = core.workers.runnable() + self.queue.len();
         core.fairness.chosen(core.turn_at, line, ready, left);
-        max(&self.counters.passed_over_max, core.fairness.longest.into());
+        max(&self.counters.passed_over_max, core.fairness.longest().into());
     }
 
     /// Gives the first request of a lane to a worker. Returns None if there is no worker for it, or

@@ -26,7 +26,7 @@ use crate::os::threads::point;
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
-use crate::scheduler::lists::siblings::Siblings;
+use crate::scheduler::lists::siblings::EndedSibling;
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::wait::{Claimed, Waiter};
@@ -35,10 +35,7 @@ use crate::wait::{Claimed, Waiter};
 pub(super) struct EndedRequest {
     /// The claimed wait for its end.
     pub joiner: Option<Claimed>,
-    /// Its position in the lane in which it was last; 0 if it is no sibling.
-    pub position: u64,
-    /// When it ended, in ticks.
-    pub now: u64,
+    pub ended: EndedSibling,
 }
 
 /// What runs next.
@@ -58,27 +55,28 @@ impl Scheduler {
         &self,
         me: WorkerId,
         waiter: &'static Waiter,
-        ended: EndedRequest,
+        request: EndedRequest,
     ) -> Result<WorkRequest, WayOut> {
-        let EndedRequest { joiner, position, now } = ended;
+        let EndedRequest { joiner, ended } = request;
         add(&self.counters.turns, 1);
         // A collector of spans may run code of its own, so it does that before the choice.
         waiter.record.spans.pause();
         if let Some(joiner) = joiner
-            && let Some(way_out) = self.finish_for(joiner, me, position, now)
+            && let Some(way_out) = self.finish_for(joiner, me, &ended)
         {
             return Err(way_out);
         }
-        self.finish_beside_others(me, waiter, position, now)
+        self.finish_beside_others(me, waiter, ended.position, ended.now)
     }
 
     /// Hands the baton to the joiner, if that goes first, and returns how the worker leaves its
     /// stack. Otherwise makes the joiner ready, and returns None.
     #[inline(never)]
-    fn finish_for(&self, joiner: Claimed, me: WorkerId, position: u64, now: u64) -> Option<WayOut> {
+    fn finish_for(&self, joiner: Claimed, me: WorkerId, ended: &EndedSibling) -> Option<WayOut> {
+        let now = ended.now;
         let chosen = self.with(|core| {
             let parked = joiner.waiter.is_parked_at(self.inbox);
-            let goes = parked && !self.sibling_goes(core, &joiner, position, now);
+            let goes = parked && !self.sibling_goes(core, &joiner, ended);
             goes.then(|| self.choose_joiner(core, me, joiner.waiter, now)).flatten()
         });
         let Some(id) = chosen else {
@@ -127,18 +125,18 @@ impl Scheduler {
         }
     }
 
-    /// Called when the request at `position` has ended, for which this joiner has waited, a parked
-    /// worker of this scheduler. Returns whether the joiner waits for its children in order, and
-    /// the next of them, if it is still there, goes before it.
+    /// Called when a request has ended for which this joiner has waited, a parked worker of this
+    /// scheduler. Returns whether the joiner waits for its children in order, and the next of them,
+    /// if it is still there, goes before it.
     #[inline]
-    fn sibling_goes(&self, core: &mut Core, joiner: &Claimed, position: u64, now: u64) -> bool {
+    fn sibling_goes(&self, core: &mut Core, joiner: &Claimed, ended: &EndedSibling) -> bool {
         let parent = joiner.waiter.worker.load(Ordering::Relaxed);
-        let goes = core.siblings.joined(parent, position)
-            && self.queue.has_child_after(position, parent)
-            && Siblings::is_quick(core.turn_at, now)
-            && self.row_goes_first(core, 0, now);
+        let request = joiner.waiter.record.view.request.load(Ordering::Relaxed);
+        let goes = core.siblings.joined((parent, request), ended, core.turn_at)
+            && self.queue.has_child_after(ended.position, parent)
+            && self.row_goes_first(core, 0, ended.now);
         if goes {
-            core.siblings.row_begins(now);
+            core.siblings.row_begins(ended.now);
         }
         goes
     }
@@ -306,11 +304,13 @@ impl Core {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
     use std::sync::mpsc::channel;
 
     use super::Next;
     use crate::Node;
     use crate::os::clock;
+    use crate::record::reason::WaitReason;
     use crate::scheduler::here;
     use crate::sync::Event;
 
@@ -357,6 +357,29 @@ mod tests {
         });
     }
 
+    /// Spawns twenty tasks, and joins them in order. Returns how often the caller has waited.
+    fn join_in_order() -> u64 {
+        let begun = || {
+            let here = here().expect("it runs on a worker");
+            here.waits.row(WaitReason::JOIN).begun.load(Ordering::Relaxed)
+        };
+        let before = begun();
+        let all: Vec<_> = (0..20).map(|_| crate::spawn(|| ())).collect();
+        all.into_iter().for_each(|task| task.join().unwrap());
+        begun() - before
+    }
+
+    #[test]
+    fn a_later_parent_waits_for_the_first_of_its_siblings_only() {
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        node.run(|| {
+            join_in_order();
+            // A task is no quick one if the computer is busy with others.
+            let waits = (0..50).map(|_| crate::spawn(join_in_order).join().unwrap());
+            assert_eq!(waits.min(), Some(1));
+        });
+    }
+
     #[test]
     fn a_row_of_siblings_goes_before_another_ready_worker_only_while_joins_are_quick() {
         let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
@@ -372,7 +395,7 @@ mod tests {
                 let now = clock::ticks();
                 assert!(here.row_goes_first(core, 1, now), "the ready one is the row's");
                 assert!(!here.row_goes_first(core, 0, now), "it is another one");
-                core.fairness.join_passes_over(now, 1);
+                core.fairness.join_passes_over(now, || 1);
                 assert!(here.row_goes_first(core, 0, now));
             });
         });

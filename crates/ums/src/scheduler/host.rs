@@ -25,6 +25,7 @@ use crate::record::counters::{add, set};
 use crate::record::report::{self, WarningKind};
 use crate::scheduler::Peers;
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::siblings::EndedSibling;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::request::WorkRequest;
 use crate::wait::Waiter;
@@ -227,7 +228,7 @@ impl Scheduler {
         began: u64,
     ) -> EndedRequest {
         let (mut joiner, mut has_ended) = (None, false);
-        let position = request.state().position.load(Ordering::Relaxed);
+        let (position, code) = (request.state().position.load(Ordering::Relaxed), request.code());
         if !self.waited_too_long(&request) && request.state().start(waiter, began) {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own
@@ -262,7 +263,7 @@ impl Scheduler {
         add(&self.counters.requests_done, 1);
         self.count_ended();
         add(&waiter.record.view.requests_done, 1);
-        EndedRequest { joiner, position, now }
+        EndedRequest { joiner, ended: EndedSibling { position, code, began, now } }
     }
 
     /// Runs code of a request, or a destructor of something that a request owned. Returns false if

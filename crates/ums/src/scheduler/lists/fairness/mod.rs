@@ -17,11 +17,10 @@
 //!    [`TICKS`] ticks are one part, [`WHOLE`] parts are a choice, and it counts as one part at
 //!    least and as a choice at most. There are no choices of joins while things go by age. A joiner
 //!    for which there is none is in the second line like any worker whose wait has ended.
-//! 4. If a worker has waited for two requests that were queued one right after the other, and the
-//!    second was quick, those that the worker has queued right after them follow at once, for a
-//!    short time (lists/siblings); then the worker goes on at once. Each of these is a choice of a
-//!    join. It goes before all lines except the first, and before other workers whose wait has
-//!    ended only if the join is quick.
+//! 4. If a worker has waited for a request that was quick, and will probably wait for those that it
+//!    has queued right after it, these follow at once, for a short time (lists/siblings); then the
+//!    worker goes on at once. Each of these is a choice of a join. It goes before all lines except
+//!    the first, and before other workers whose wait has ended only if the join is quick.
 //! 5. A choice that is counted, and is none of a join, counts as one more for each [`LONG`] ticks
 //!    of the turn that followed the last such choice.
 //!
@@ -126,8 +125,8 @@ pub(crate) struct Fairness {
     pub turn: (u64, u64),
     /// How many of the next choices go by age.
     by_age: u32,
-    /// The most whole choices that `passed` ever was.
-    pub longest: u32,
+    /// The most that `passed` ever was.
+    most: u32,
 }
 
 impl Fairness {
@@ -135,7 +134,7 @@ impl Fairness {
     /// decides.
     pub fn new(max: u32) -> Fairness {
         let max = max.min(u32::MAX / WHOLE - 1);
-        Fairness { max, passed: 0, joined: 0, counted: 0, turn: (0, 0), by_age: 0, longest: 0 }
+        Fairness { max, passed: 0, joined: 0, counted: 0, turn: (0, 0), by_age: 0, most: 0 }
     }
 
     /// Returns whether age alone decides now.
@@ -189,15 +188,23 @@ impl Fairness {
         let took = if began == before { ended.saturating_sub(began) } else { 0 };
         // Bounded by `max`.
         let more = (took / LONG).min(self.max.into()) as u32;
-        self.count(WHOLE + more * WHOLE, left);
+        self.count(WHOLE + more * WHOLE, || left);
     }
 
     /// Counts a choice of a join at the time `now`, in ticks, that left something older behind.
+    /// `left` returns how many things are still ready. Returns whether `longest` may have changed.
     #[inline]
-    pub fn join_passes_over(&mut self, now: u64, left: usize) {
+    pub fn join_passes_over(&mut self, now: u64, left: impl FnOnce() -> usize) -> bool {
         let parts = self.parts(now);
         self.joined = now;
-        self.count(parts, left);
+        self.count(parts, left)
+    }
+
+    /// Returns how many choices, as whole ones, have left something older behind at most between
+    /// two periods that go by age.
+    #[inline]
+    pub fn longest(&self) -> u32 {
+        (self.most / WHOLE).min(self.max)
     }
 
     /// Returns whether a choice of a join at the time `now`, in ticks, is of a quick join.
@@ -211,21 +218,26 @@ impl Fairness {
         (now.saturating_sub(self.joined) / TICKS).clamp(1, WHOLE.into()) as u32
     }
 
+    /// Counts a choice in parts. Returns whether `passed` is more than it ever was.
     #[inline]
-    fn count(&mut self, parts: u32, left: usize) {
+    fn count(&mut self, parts: u32, left: impl FnOnce() -> usize) -> bool {
         self.passed = self.passed.saturating_add(parts);
-        self.longest = self.longest.max((self.passed / WHOLE).min(self.max));
+        let most = self.passed > self.most;
+        if most {
+            self.most = self.passed;
+        }
         if self.passed >= self.max * WHOLE {
             self.passed = 0;
-            self.by_age = u32::try_from(left).unwrap_or(u32::MAX).min(self.max);
+            self.by_age = u32::try_from(left()).unwrap_or(u32::MAX).min(self.max);
         }
+        most
     }
 
     /// Returns what is wrong with the counts, if anything.
     pub fn check(&self) -> Result<(), String> {
         let passed = self.passed < self.max.max(1) * WHOLE;
-        let fine = passed && self.longest <= self.max && self.by_age <= self.max;
-        let text = || format!("{} of {} choices were passed over", self.longest, self.max);
+        let fine = passed && self.longest() <= self.max && self.by_age <= self.max;
+        let text = || format!("{} of {} choices were passed over", self.longest(), self.max);
         if fine { Ok(()) } else { Err(text()) }
     }
 }

@@ -65,7 +65,7 @@ impl World {
             return None;
         }
         let passed = self.rule.passed;
-        self.rule.join_passes_over(self.now, left);
+        self.rule.join_passes_over(self.now, || left);
         let reset = self.rule.goes_by_age();
         let parts = if reset { self.rule.max * WHOLE } else { self.rule.passed } - passed;
         self.pass(parts);
@@ -119,7 +119,7 @@ proptest! {
                         }
                     }
                 }
-                prop_assert!(world.rule.passed < max * WHOLE && world.rule.longest <= max);
+                prop_assert!(world.rule.passed < max * WHOLE && world.rule.longest() <= max);
             }
             for thing in world.lines.iter().flatten() {
                 prop_assert!(thing.before <= thing.bound(max));
@@ -244,7 +244,7 @@ fn a_period_by_age_that_did_not_begin_in_time_is_reported() {
 #[test]
 fn a_join_is_quick_if_its_choice_would_count_as_less_than_a_whole_one() {
     let mut rule = Fairness::new(1000);
-    rule.join_passes_over(1, 1);
+    rule.join_passes_over(1, || 1);
     let whole = u64::from(WHOLE) * TICKS;
     assert!(rule.is_quick(1) && rule.is_quick(whole));
     assert!(!rule.is_quick(1 + whole) && !rule.is_quick(100 * whole));

@@ -261,6 +261,13 @@ impl WorkRequest {
         self.0.state()
     }
 
+    /// Returns a number that stands for the code of the closure and is not 0. Closures of the same
+    /// code may have different numbers, but few.
+    #[inline]
+    pub fn code(&self) -> usize {
+        from_ref(self.0.header().job).addr()
+    }
+
     /// Drops this reference, unless it is the last one. The last one is returned, because dropping
     /// it runs destructors of the application.
     #[inline]
