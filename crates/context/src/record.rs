@@ -63,6 +63,13 @@ impl Context {
         self.sp.load(Ordering::Relaxed)
     }
 
+    /// Returns the address of its thread control block, from which its thread-locals are as far as
+    /// those of any other thread.
+    #[inline]
+    pub fn thread_pointer(&self) -> usize {
+        self.fs.load(Ordering::Relaxed)
+    }
+
     /// Returns whether it is saved. The answer may be stale, unless only the caller may resume the
     /// context (*One Place*).
     pub fn is_saved(&self) -> bool {

@@ -2,7 +2,7 @@
 //! begins with this call.
 
 use super::Scheduler;
-use super::state::HERE;
+use super::state::of_this_thread;
 use crate::os::entry::{self, BatonNumber, Inside};
 
 /// The scheduler whose baton the calling code holds. While this value is alive, the worker is
@@ -45,7 +45,7 @@ pub(crate) fn here() -> Option<Here> {
     let inside = Inside::enter()?;
     // The reference claims 'static, but stays inside this file: callers can use it only while they
     // are inside the library.
-    match HERE.get() {
+    match of_this_thread() {
         Some(scheduler) => Some(Here { scheduler, inside }),
         None => settled(inside),
     }
@@ -56,7 +56,7 @@ pub(crate) fn here() -> Option<Here> {
 #[inline]
 pub(crate) fn here_with_baton() -> Option<Here> {
     let inside = Inside::enter()?;
-    HERE.get().map(|scheduler| Here { scheduler, inside })
+    of_this_thread().map(|scheduler| Here { scheduler, inside })
 }
 
 /// The second half of [`here`], for a thread that has no scheduler at this moment. A worker that
@@ -65,11 +65,18 @@ pub(crate) fn here_with_baton() -> Option<Here> {
 #[cold]
 fn settled(inside: Inside) -> Option<Here> {
     crate::watch::calls::settle();
-    HERE.get().map(|scheduler| Here { scheduler, inside })
+    of_this_thread().map(|scheduler| Here { scheduler, inside })
 }
 
 /// Does what [`here`] does if the calling code runs outside the library. Returns None inside the
 /// library, for example in a signal handler that has interrupted the library's code.
 pub(crate) fn here_from_outside() -> Option<Here> {
     if entry::is_inside() { None } else { here() }
+}
+
+/// Calls `f` with the scheduler that the calling thread belongs to, even if another thread has
+/// taken the baton from this thread.
+pub(super) fn with_scheduler_of_this_thread(f: impl FnOnce(Option<&Scheduler>)) {
+    // During this call the thread does not clear the reference, or sets it to the same value again.
+    f(of_this_thread())
 }

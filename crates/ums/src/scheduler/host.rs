@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::finish::EndedRequest;
-use super::state::HERE;
+use super::state::of_this_thread;
 use super::switch::SwitchEvent;
 use super::wake::ready_at;
 use super::{Core, ExecutionContext, Scheduler, SchedulerOptions, set_here};
@@ -276,7 +276,7 @@ impl Scheduler {
                 code();
             })
         });
-        if HERE.get().is_none() {
+        if of_this_thread().is_none() {
             super::preempt::come_back();
         }
         waiter.record.spans.end_code();

@@ -237,8 +237,6 @@ fn holder_number(serial: u64) -> u32 {
 static SCHEDULERS: Lock<BTreeMap<u64, Weak<Scheduler>>> = Lock::new(BTreeMap::new());
 
 thread_local! {
-    /// The scheduler that the calling thread belongs to.
-    pub(super) static HERE: Cell<Option<&'static Scheduler>> = const { Cell::new(None) };
     pub(super) static AWAY: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
     /// The worker that the calling thread is.
     pub(super) static WORKER: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
@@ -275,23 +273,23 @@ pub(crate) struct Peers {
     pub(super) list: OnceLock<Box<[Weak<Scheduler>]>>,
 }
 
+/// Returns the scheduler that the calling thread belongs to.
+#[inline(always)]
+pub(super) fn of_this_thread() -> Option<&'static Scheduler> {
+    // SAFETY: Baton: `set_here` has set the address on this thread, which keeps the scheduler's
+    // `Arc` until it has cleared it. The reference claims 'static, but leaves this thread only in a
+    // `Here`.
+    unsafe { entry::scheduler().cast::<Scheduler>().as_ref() }
+}
+
 /// Returns the worker that runs external code on this thread, outside its scheduler.
 pub(crate) fn away() -> Option<&'static Waiter> {
     AWAY.get()
 }
 
-/// Calls `f` with the scheduler that the calling thread belongs to, even if another thread has
-/// taken the baton from this thread.
-pub(super) fn with_scheduler_of_this_thread(f: impl FnOnce(Option<&Scheduler>)) {
-    // During this call the thread does not clear the reference, or sets it to the same value again.
-    f(HERE.get())
-}
-
 /// Makes the calling thread one that has this scheduler's baton, or none.
 pub(crate) fn set_here(scheduler: Option<&Scheduler>) {
-    // SAFETY: Baton: this is a thread of the scheduler, which keeps its `Arc` until it has cleared
-    // the reference. The reference claims 'static, but leaves this thread only in a `Here`.
-    HERE.set(scheduler.map(|scheduler| unsafe { &*std::ptr::from_ref(scheduler) }));
+    entry::belong_to(scheduler.map_or(std::ptr::null(), std::ptr::from_ref).cast());
     entry::hold_as(scheduler.map_or(entry::NO_HOLDER, |scheduler| scheduler.holder_number));
     SpareBlocks::use_here(scheduler.map(|scheduler| scheduler.spare_blocks));
 }
@@ -344,7 +342,7 @@ impl Scheduler {
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         debug_assert!(
-            HERE.get().is_some_and(|here| std::ptr::eq(here, self)) && entry::is_inside(),
+            of_this_thread().is_some_and(|here| std::ptr::eq(here, self)) && entry::is_inside(),
             "a scheduler's lists were touched without its baton"
         );
         // Written by this thread only. Atomic, because the watcher thread reads it.

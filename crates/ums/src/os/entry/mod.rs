@@ -135,9 +135,51 @@ pub(super) fn light_fence() {
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
 }
 
+/// What every entry reads of its thread. It is in one cache line, because each worker with its own
+/// context has thread-locals of its own: among many, each line more is one to be fetched at a
+/// switch.
+#[repr(align(32))]
+struct OfThread {
+    entry: Cell<Option<&'static Entry>>,
+    /// An address that stands for the thread's scheduler, which this file does not know.
+    scheduler: Cell<*const ()>,
+    holder: Cell<u32>,
+}
+
 thread_local! {
-    static MINE: Cell<Option<&'static Entry>> = const { Cell::new(None) };
-    static HOLDER: Cell<u32> = const { Cell::new(NO_HOLDER) };
+    static MINE: OfThread = const { OfThread {
+        entry: Cell::new(None),
+        scheduler: Cell::new(std::ptr::null()),
+        holder: Cell::new(NO_HOLDER),
+    } };
+}
+
+impl OfThread {
+    #[inline(always)]
+    fn entry(&self) -> Option<&'static Entry> {
+        self.entry.get()
+    }
+}
+
+/// Sets the address that stands for the scheduler of the calling thread; null if it has none.
+pub fn belong_to(scheduler: *const ()) {
+    MINE.with(|mine| mine.scheduler.set(scheduler));
+}
+
+/// Returns the address that [`belong_to`] has set.
+#[inline(always)]
+pub fn scheduler() -> *const () {
+    MINE.with(|mine| mine.scheduler.get())
+}
+
+/// Returns the address of what every entry of the calling thread reads.
+pub fn place() -> usize {
+    MINE.with(|mine| std::ptr::from_ref(mine).addr())
+}
+
+#[inline(always)]
+fn holder() -> u32 {
+    MINE.with(|mine| mine.holder.get())
 }
 
 /// The number that stands for a thread without a baton. No lock is ever biased to it (`bias`).
@@ -146,7 +188,7 @@ pub const NO_HOLDER: u32 = u32::MAX - 1;
 /// Sets the number that names the calling thread as a holder of its scheduler's baton, or
 /// [`NO_HOLDER`]. No other scheduler of the process has or had this number.
 pub fn hold_as(number: u32) {
-    HOLDER.set(number);
+    MINE.with(|mine| mine.holder.set(number));
 }
 
 static RETURN: OnceLock<fn()> = OnceLock::new();
@@ -159,19 +201,19 @@ pub fn return_with(call: fn()) {
 
 /// Sets the entry state that the calling thread uses; `None` if the thread is no worker's.
 pub fn enter_by(entry: Option<&'static Entry>) {
-    MINE.set(entry);
+    MINE.with(|mine| mine.entry.set(entry));
 }
 
 /// Returns the entry state of the calling thread, if the thread is a worker's.
 #[inline]
 pub fn mine() -> Option<&'static Entry> {
-    MINE.get()
+    MINE.with(OfThread::entry)
 }
 
 /// Returns whether the calling thread is inside. False on a thread that is no worker's.
 #[inline]
 pub fn is_inside() -> bool {
-    MINE.get().is_some_and(|mine| mine.depth.load(Relaxed) > 0)
+    MINE.with(OfThread::entry).is_some_and(|mine| mine.depth.load(Relaxed) > 0)
 }
 
 /// Keeps the calling worker's thread inside the library while this value lives.
@@ -187,7 +229,7 @@ impl Inside {
     /// on a thread that is no worker's.
     #[inline(always)]
     pub fn enter() -> Option<Inside> {
-        let entry = MINE.get()?;
+        let entry = MINE.with(OfThread::entry)?;
         if !entry.step_in() {
             see(entry);
         }
@@ -198,13 +240,13 @@ impl Inside {
     /// it is inside. [`NO_HOLDER`] if it has none.
     #[inline(always)]
     pub fn holder(&self) -> BatonNumber<'_> {
-        BatonNumber { number: HOLDER.get(), inside: PhantomData }
+        BatonNumber { number: holder(), inside: PhantomData }
     }
 
     /// Returns the same for a caller that knows the number of its scheduler.
     #[inline(always)]
     pub fn holder_is(&self, number: u32) -> BatonNumber<'_> {
-        debug_assert_eq!(number, HOLDER.get(), "the number is that of another holder");
+        debug_assert_eq!(number, holder(), "the number is that of another holder");
         BatonNumber { number, inside: PhantomData }
     }
 }
@@ -243,7 +285,7 @@ fn see(entry: &Entry) {
 /// Runs application code on a thread that is inside; the thread is outside while `f` runs. `f` must
 /// not panic.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
-    let entry = MINE.get();
+    let entry = MINE.with(OfThread::entry);
     if let Some(entry) = entry {
         entry.leave();
     }

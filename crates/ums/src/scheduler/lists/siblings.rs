@@ -64,10 +64,10 @@ impl Siblings {
         Siblings { parent: NO_WORKER, request: 0, last: 0, since: 0, in_order: 0 }
     }
 
-    /// Notes that a request has ended for which a parent has waited: a worker, and the number of the
-    /// request that it carries out. `turn` is when the last turn before the end began, in ticks.
-    /// Returns whether the next sibling may follow: the parent will probably wait for its requests
-    /// in order, and that turn was quick.
+    /// Notes that a request has ended for which a parent has waited: a worker, and the number of
+    /// the request that it carries out. `turn` is when the last turn before the end began, in
+    /// ticks. Returns whether the next sibling may follow: the parent will probably wait for its
+    /// requests in order, and that turn was quick.
     #[inline]
     pub fn joined(&mut self, parent: (WorkerId, u64), ended: &EndedSibling, turn: u64) -> bool {
         let in_order = if parent == (self.parent, self.request) {

@@ -39,7 +39,7 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use context::{Context, Refused};
@@ -56,6 +56,9 @@ use crate::scheduler::switch::SwitchEvent;
 use crate::scheduler::{Core, ExecutionContext, Scheduler, here, preempt, set_here};
 use crate::wait::Waiter;
 use crate::watch::{self, calls};
+
+/// How far from its thread pointer a thread has what each entry reads of it. The same for all.
+static ENTRY: AtomicUsize = AtomicUsize::new(0);
 
 impl Scheduler {
     /// The second half of a switch of the worker that was current until now.
@@ -168,12 +171,17 @@ impl Scheduler {
             if os::sim::carry::leaves_own_thread() {
                 return scheduler.detach_in_world(context, id, waiter);
             }
+            let live = || {
+                let distance = entry::place().wrapping_sub(context.thread_pointer());
+                ENTRY.store(distance, Ordering::Relaxed);
+                scheduler.live(id, waiter);
+            };
             // SAFETY: One Place: `live` returns when the worker was retired, and retiring it
             // releases its context. The creating thread waits for the post. The library keeps
             // nothing over a switch that depends on the kernel thread, except the state that the
             // header of this file names; docs/worker-kinds.md lists the state that applications
             // must not keep.
-            match unsafe { context.detach(&waiter.event.post(), || scheduler.live(id, waiter)) } {
+            match unsafe { context.detach(&waiter.event.post(), live) } {
                 Ok(()) => {
                     entry::enter_by(None);
                     waiter.give_back();
@@ -242,8 +250,10 @@ impl Own {
     #[inline(always)]
     pub(in crate::scheduler) fn prefetch(&self) {
         // SAFETY: Type Stable: the record of a worker's thread, which has the context.
-        let saved = unsafe { self.context.as_ref() }.stack_pointer();
-        prefetch(std::ptr::without_provenance::<u8>(saved));
+        let context = unsafe { self.context.as_ref() };
+        prefetch(std::ptr::without_provenance::<u8>(context.stack_pointer()));
+        let entry = context.thread_pointer().wrapping_add(ENTRY.load(Ordering::Relaxed));
+        prefetch(std::ptr::without_provenance::<u8>(entry));
     }
 
     /// Lets the processor get the memory that `prefetch` reads.
