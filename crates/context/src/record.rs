@@ -63,8 +63,8 @@ impl Context {
         self.sp.load(Ordering::Relaxed)
     }
 
-    /// Returns the address of its thread control block, from which its thread-locals are as far as
-    /// those of any other thread.
+    /// Returns the address of its thread control block. The thread-locals of a program and of the
+    /// libraries that it starts with are at the same distance from it in each thread.
     #[inline]
     pub fn thread_pointer(&self) -> usize {
         self.fs.load(Ordering::Relaxed)

@@ -228,7 +228,8 @@ impl Scheduler {
         began: u64,
     ) -> EndedRequest {
         let (mut joiner, mut has_ended) = (None, false);
-        let (position, code) = (request.state().position.load(Ordering::Relaxed), request.code());
+        let code = request.code();
+        let position = request.state().position.load(Ordering::Relaxed);
         if !self.waited_too_long(&request) && request.state().start(waiter, began) {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
             // A job catches panics of its request itself; this is for a panic of the job's own

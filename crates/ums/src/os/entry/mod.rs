@@ -161,7 +161,8 @@ impl OfThread {
     }
 }
 
-/// Sets the address that stands for the scheduler of the calling thread; null if it has none.
+/// Sets the address that stands for the scheduler of the calling thread; null if it has none. Only
+/// `scheduler::set_here` calls this, because the scheduler reads the address as one of its own.
 pub fn belong_to(scheduler: *const ()) {
     MINE.with(|mine| mine.scheduler.set(scheduler));
 }

@@ -16,10 +16,15 @@
 //! ```
 //!
 //! Two things say that a parent will wait for its requests in order. One is that it has waited for
-//! two that were queued one right after the other. The other is that the last parent did, and the
-//! request runs the same code as that parent's, and has not waited itself. A request that has
-//! waited may be a parent, and a worker that went on with the next one would begin a second
-//! branch of a tree before the first has ended.
+//! two that were queued one right after the other. The other is that an earlier parent has, that
+//! none has waited for requests of that code in another order since, that this request and the next
+//! run the same code, and that this one has not waited itself. A request that has waited may be a
+//! parent, and a worker that went on with the next one would begin a second branch of a tree
+//! before the first has ended. (It has not waited if its last turn began when it did. In a
+//! simulated world the clock may stand still meanwhile.)
+//!
+//! If the parent does not wait for the next sibling, it runs later than it could: by what quick
+//! siblings take in [`TICKS`], and by the rest of the last one.
 //!
 //! This file keeps what the rule depends on. It does not know what a request is: positions say
 //! which request was queued after which, and numbers which of them run the same code.
@@ -43,14 +48,17 @@ pub(crate) struct Siblings {
     /// When the parent's wait ended, in ticks; 0 if no sibling went before the parent.
     since: u64,
     /// The code of the last requests that a parent has waited for in order; 0 if there are none, or
-    /// if a parent has waited for requests of that code out of order since.
+    /// if a parent has waited for requests of that code in another order since.
     in_order: usize,
+    /// The code that the next siblings must have; None if the parent has waited for two already.
+    code: Option<usize>,
 }
 
 /// A request that has ended, and may have siblings.
 #[derive(Clone, Copy)]
 pub(crate) struct EndedSibling {
-    /// Its position in the lane in which it was last; 0 if it is no sibling.
+    /// Its position in the lane in which it was last. For `Siblings::joined`, 0 if that is not the
+    /// own lane.
     pub position: u64,
     /// A number that stands for the code that it has run; not 0.
     pub code: usize,
@@ -61,7 +69,7 @@ pub(crate) struct EndedSibling {
 
 impl Siblings {
     pub const fn new() -> Siblings {
-        Siblings { parent: NO_WORKER, request: 0, last: 0, since: 0, in_order: 0 }
+        Siblings { parent: NO_WORKER, request: 0, last: 0, since: 0, in_order: 0, code: None }
     }
 
     /// Notes that a request has ended for which a parent has waited: a worker, and the number of
@@ -70,18 +78,28 @@ impl Siblings {
     /// requests in order, and that turn was quick.
     #[inline]
     pub fn joined(&mut self, parent: (WorkerId, u64), ended: &EndedSibling, turn: u64) -> bool {
-        let in_order = if parent == (self.parent, self.request) {
-            let follows = ended.position.wrapping_sub(self.last) <= 1;
-            if follows || self.in_order == ended.code {
-                self.in_order = if follows { ended.code } else { 0 };
+        let EndedSibling { position, code, began, now } = *ended;
+        let known = parent == (self.parent, self.request);
+        let in_order = if known {
+            let follows = position != 0 && position.wrapping_sub(self.last) <= 1;
+            if follows {
+                self.in_order = code;
+            } else if position != 0 && position < self.last && self.in_order == code {
+                self.in_order = 0;
             }
             follows
         } else {
-            ended.code == self.in_order && ended.began == turn
+            position != 0 && code == self.in_order && began == turn
         };
         (self.parent, self.request) = parent;
-        (self.last, self.since) = (ended.position, 0);
-        in_order && ended.now.saturating_sub(turn) < TICKS
+        (self.last, self.since, self.code) = (position, 0, (!known).then_some(code));
+        in_order && now.saturating_sub(turn) < TICKS
+    }
+
+    /// Returns the code that the next sibling must have, if it must have a certain one.
+    #[inline]
+    pub fn code(&self) -> Option<usize> {
+        self.code
     }
 
     /// Notes that siblings go before the parent, whose wait has ended at the time `now`, in ticks.
@@ -165,7 +183,22 @@ mod tests {
         assert!(!row.joined((8, 1), &ended(40, 2), 100), "it is other code");
         assert!(row.joined((9, 2), &ended(50, 1), 100), "the worker carries out another request");
         assert!(!row.joined((8, 1), &ended(60, 1), 150), "it has waited itself");
-        // A parent waits for such requests out of order.
-        assert!(!row.joined((8, 1), &ended(70, 1), 100) && !row.joined((9, 3), &ended(80, 1), 100));
+        // A parent passes over some of its requests, or has queued others in between.
+        assert!(!row.joined((8, 1), &ended(70, 1), 100) && row.joined((9, 3), &ended(80, 1), 100));
+        // It waits for the later one first.
+        assert!(!row.joined((9, 3), &ended(75, 1), 100) && !row.joined((8, 2), &ended(90, 1), 100));
+    }
+
+    #[test]
+    fn only_the_first_of_a_later_parent_needs_siblings_of_its_code_and_none_is_of_another_lane() {
+        let mut row = Siblings::new();
+        // In another lane, and so without a position.
+        for _ in 0..3 {
+            assert!(!row.joined((7, 1), &ended(0, 1), 100));
+        }
+        row.joined((8, 1), &ended(10, 1), 100);
+        assert!(row.joined((8, 1), &ended(11, 1), 100) && row.code().is_none());
+        assert!(row.joined((9, 1), &ended(20, 1), 100) && row.code() == Some(1));
+        assert!(!row.joined((8, 2), &ended(0, 1), 100));
     }
 }

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use self::lane::{EMPTY, Lane};
 pub(crate) use self::ring::Queued;
-use self::ring::Ring;
+use self::ring::{IN_RING, Ring};
 use crate::os::atomic;
 use crate::os::counted::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::os::planted::{self, Bug};
@@ -173,17 +173,28 @@ impl WorkQueue {
         self.own.take_own(request)
     }
 
-    /// Takes the request that was queued in the own lane right after the one at this position, if
-    /// this worker has queued it and it is still there.
+    /// Returns whether this is a position in an own lane.
     #[inline]
-    pub fn take_child_after(&self, position: u64, parent: WorkerId) -> Option<WorkRequest> {
-        self.own.take_child_after(position, parent)
+    pub fn is_own(position: u64) -> bool {
+        position & IN_RING != 0
+    }
+
+    /// Takes the request that was queued in the own lane right after the one at this position, if
+    /// this worker has queued it, it is still there, and it has this code, if one is given.
+    #[inline]
+    pub fn take_child_after(
+        &self,
+        position: u64,
+        parent: WorkerId,
+        code: Option<usize>,
+    ) -> Option<WorkRequest> {
+        self.own.take_child_after(position, parent, code)
     }
 
     /// Returns whether `take_child_after` would find a request.
     #[inline]
-    pub fn has_child_after(&self, position: u64, parent: WorkerId) -> bool {
-        self.own.has_child_after(position, parent)
+    pub fn has_child_after(&self, position: u64, parent: WorkerId, code: Option<usize>) -> bool {
+        self.own.has_child_after(position, parent, code)
     }
 
     /// Returns whether a request that is not urgent was queued before this one, which was taken

@@ -25,7 +25,7 @@
 //! its next slot is not free, the caller moves the request there to another lane.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{self as plain, Ordering};
 
 use crate::os::atomic::{AtomicU64, AtomicUsize};
 use crate::scheduler::lists::{NO_WORKER, WorkerId};
@@ -49,12 +49,12 @@ struct Entry {
     enqueued: AtomicU64,
 }
 
-/// The slots, and the worker that queued the request in each. These are apart, because other
-/// threads read slots only, two of which fill a cache line.
+/// The slots, and a mark for the request in each: the worker that queued it, and its code. The
+/// marks are apart, because other threads read slots only, two of which fill a cache line.
 struct Entries {
     slots: Box<[Entry; SLOTS as usize]>,
     /// For the baton's holder only, so their lines are not counted among those that are shared.
-    parents: Box<[AtomicU32; SLOTS as usize]>,
+    marks: Box<[plain::AtomicU64; SLOTS as usize]>,
 }
 
 #[cfg(not(loom))]
@@ -76,6 +76,13 @@ impl Queued {
         let RequestState { id, user, enqueued, .. } = *state;
         Queued { id, user, urgent: state.is_urgent(), enqueued }
     }
+}
+
+/// Returns the mark of a request that this worker queues. The lower half is a part of the number
+/// that stands for its code.
+#[inline]
+fn mark(parent: WorkerId, code: usize) -> u64 {
+    u64::from(parent) << 32 | u64::from(code as u32)
 }
 
 #[inline]
@@ -118,11 +125,12 @@ impl Ring {
         let entry =
             |_| Entry { slot: RequestSlot::new(), id: zero(), user: zero(), enqueued: zero() };
         let slots: Box<[Entry]> = (0..SLOTS).map(entry).collect();
-        let parents: Box<[AtomicU32]> = (0..SLOTS).map(|_| AtomicU32::new(NO_WORKER)).collect();
+        let unused = |_| plain::AtomicU64::new(mark(NO_WORKER, 0));
+        let marks: Box<[plain::AtomicU64]> = (0..SLOTS).map(unused).collect();
         let many = "as many were made";
         Box::new(Entries {
             slots: slots.try_into().ok().expect(many),
-            parents: parents.try_into().expect(many),
+            marks: marks.try_into().expect(many),
         })
     }
 
@@ -181,7 +189,8 @@ impl Ring {
         }
         let state = request.state();
         state.position.store(IN_RING | position, Ordering::Relaxed);
-        entries.parents[index(position)].store(parent, Ordering::Relaxed);
+        let mark = mark(parent, request.code());
+        entries.marks[index(position)].store(mark, Ordering::Relaxed);
         // Release, and in this order: for `Entry::read`.
         entry.user.store(state.user, Ordering::Release);
         entry.enqueued.store(state.enqueued, Ordering::Release);
@@ -241,11 +250,16 @@ impl Ring {
         Some(taken)
     }
 
-    /// Takes the request that was queued right after the one that had this position here, if it
-    /// is here and this worker has queued it.
+    /// Takes the request that was queued right after the one that had this position here, if it is
+    /// here, this worker has queued it, and it has this code, if one is given.
     #[inline]
-    pub fn take_child_after(&self, position: u64, parent: WorkerId) -> Option<WorkRequest> {
-        let (position, entry) = self.child_after(position, parent)?;
+    pub fn take_child_after(
+        &self,
+        position: u64,
+        parent: WorkerId,
+        code: Option<usize>,
+    ) -> Option<WorkRequest> {
+        let (position, entry) = self.child_after(position, parent, code)?;
         let taken = entry.slot.take()?;
         self.taken_here(position);
         Some(taken)
@@ -253,12 +267,17 @@ impl Ring {
 
     /// Returns whether `take_child_after` would find a request.
     #[inline]
-    pub fn has_child_after(&self, position: u64, parent: WorkerId) -> bool {
-        self.child_after(position, parent).is_some_and(|(_, entry)| !entry.slot.is_free())
+    pub fn has_child_after(&self, position: u64, parent: WorkerId, code: Option<usize>) -> bool {
+        self.child_after(position, parent, code).is_some_and(|(_, entry)| !entry.slot.is_free())
     }
 
     #[inline]
-    fn child_after(&self, position: u64, parent: WorkerId) -> Option<(u64, &Entry)> {
+    fn child_after(
+        &self,
+        position: u64,
+        parent: WorkerId,
+        code: Option<usize>,
+    ) -> Option<(u64, &Entry)> {
         if position & IN_RING == 0 {
             return None;
         }
@@ -269,7 +288,11 @@ impl Ring {
             return None;
         }
         let entries = self.entries.get()?;
-        let is_child = entries.parents[index(position)].load(Ordering::Relaxed) == parent;
+        let found = entries.marks[index(position)].load(Ordering::Relaxed);
+        let is_child = match code {
+            Some(code) => found == mark(parent, code),
+            None => found >> 32 == u64::from(parent),
+        };
         is_child.then(|| (position, &entries.slots[index(position)]))
     }
 

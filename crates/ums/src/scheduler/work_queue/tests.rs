@@ -186,8 +186,8 @@ fn only_a_child_of_the_same_worker_is_taken_after_its_sibling_g11() {
     };
     let after = |request: &RequestRef, parent| {
         let position = request.state().position.load(Ordering::Relaxed);
-        let (has, taken) = (queue.has_child_after(position, parent), position);
-        let taken = of(queue.take_child_after(taken, parent));
+        let (has, taken) = (queue.has_child_after(position, parent, None), position);
+        let taken = of(queue.take_child_after(taken, parent, None));
         assert_eq!(has, taken.is_some());
         taken
     };
@@ -207,6 +207,26 @@ fn only_a_child_of_the_same_worker_is_taken_after_its_sibling_g11() {
     assert_eq!((after(&all[3], 7), after(&all[2], 7)), (Some(5), None));
     assert_eq!(after(&all[0], 7), None, "position 1 and position 1025 share a slot");
     assert_eq!((after(&later[0], 7), queue.len()), (Some(6), 1022));
+    drop(queue.close());
+}
+
+#[test]
+fn only_a_child_of_the_asked_code_is_taken_after_its_sibling_b9() {
+    let queue = WorkQueue::new(10);
+    let (first, known) = make(RequestState::new(1, false), || ());
+    let (same, other) = (first.code(), make(RequestState::new(2, false), || [0u64; 8]).0);
+    let code = other.code();
+    assert_ne!(same, code);
+    for new in [first, other] {
+        assert!(queue.push_own(new, Caller::Request, 7).is_ok());
+    }
+    let position = known.state().position.load(Ordering::Relaxed);
+    assert!(WorkQueue::is_own(position));
+    assert!(!queue.has_child_after(position, 7, Some(same)));
+    assert!(queue.take_child_after(position, 7, Some(same)).is_none());
+    assert!(queue.take_child_after(position, 8, Some(code)).is_none());
+    assert!(queue.has_child_after(position, 7, Some(code)));
+    assert!(queue.take_child_after(position, 7, Some(code)).is_some());
     drop(queue.close());
 }
 

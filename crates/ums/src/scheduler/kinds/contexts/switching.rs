@@ -57,7 +57,9 @@ use crate::scheduler::{Core, ExecutionContext, Scheduler, here, preempt, set_her
 use crate::wait::Waiter;
 use crate::watch::{self, calls};
 
-/// How far from its thread pointer a thread has what each entry reads of it. The same for all.
+/// How far from its thread pointer a thread has what each entry reads of it. It is the same for all
+/// threads if the library is part of the program; otherwise a prefetch gets a line that is not
+/// used.
 static ENTRY: AtomicUsize = AtomicUsize::new(0);
 
 impl Scheduler {
