@@ -1,5 +1,5 @@
-//! Siblings: requests that one worker, their *parent*, has queued, and for which it waits one after
-//! the other.
+//! Siblings: requests of the same code that one worker, their *parent*, has queued, and for which
+//! it waits one after the other.
 //!
 //! A program often starts many small tasks, and then waits for each in the order in which it
 //! started them. Without this file each task would cost two switches: from the parent to the worker
@@ -16,9 +16,9 @@
 //! ```
 //!
 //! Two things say that a parent will wait for its requests in order. One is that it has waited for
-//! two that were queued one right after the other. The other is that an earlier parent has, that
-//! none has waited for requests of that code in another order since, that this request and the next
-//! run the same code, and that this one has not waited itself. A request that has waited may be a
+//! two that were queued one right after the other. The other is that an earlier parent has waited
+//! for requests of the same code like that, that none has waited for such requests in another order
+//! since, and that this one has not waited itself. A request that has waited may be a
 //! parent, and a worker that went on with the next one would begin a second branch of a tree
 //! before the first has ended. (It has not waited if its last turn began when it did. In a
 //! simulated world the clock may stand still meanwhile.)
@@ -50,8 +50,8 @@ pub(crate) struct Siblings {
     /// The code of the last requests that a parent has waited for in order; 0 if there are none, or
     /// if a parent has waited for requests of that code in another order since.
     in_order: usize,
-    /// The code that the next siblings must have; None if the parent has waited for two already.
-    code: Option<usize>,
+    /// The code of the siblings.
+    code: usize,
 }
 
 /// A request that has ended, and may have siblings.
@@ -69,7 +69,7 @@ pub(crate) struct EndedSibling {
 
 impl Siblings {
     pub const fn new() -> Siblings {
-        Siblings { parent: NO_WORKER, request: 0, last: 0, since: 0, in_order: 0, code: None }
+        Siblings { parent: NO_WORKER, request: 0, last: 0, since: 0, in_order: 0, code: 0 }
     }
 
     /// Notes that a request has ended for which a parent has waited: a worker, and the number of
@@ -79,8 +79,7 @@ impl Siblings {
     #[inline]
     pub fn joined(&mut self, parent: (WorkerId, u64), ended: &EndedSibling, turn: u64) -> bool {
         let EndedSibling { position, code, began, now } = *ended;
-        let known = parent == (self.parent, self.request);
-        let in_order = if known {
+        let in_order = if parent == (self.parent, self.request) {
             let follows = position != 0 && position.wrapping_sub(self.last) <= 1;
             if follows {
                 self.in_order = code;
@@ -92,13 +91,13 @@ impl Siblings {
             position != 0 && code == self.in_order && began == turn
         };
         (self.parent, self.request) = parent;
-        (self.last, self.since, self.code) = (position, 0, (!known).then_some(code));
+        (self.last, self.since, self.code) = (position, 0, code);
         in_order && now.saturating_sub(turn) < TICKS
     }
 
-    /// Returns the code that the next sibling must have, if it must have a certain one.
+    /// Returns the code of the siblings.
     #[inline]
-    pub fn code(&self) -> Option<usize> {
+    pub fn code(&self) -> usize {
         self.code
     }
 
@@ -190,15 +189,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_of_a_later_parent_needs_siblings_of_its_code_and_none_is_of_another_lane() {
+    fn a_request_of_another_lane_has_no_siblings_and_teaches_no_order() {
         let mut row = Siblings::new();
         // In another lane, and so without a position.
         for _ in 0..3 {
             assert!(!row.joined((7, 1), &ended(0, 1), 100));
         }
         row.joined((8, 1), &ended(10, 1), 100);
-        assert!(row.joined((8, 1), &ended(11, 1), 100) && row.code().is_none());
-        assert!(row.joined((9, 1), &ended(20, 1), 100) && row.code() == Some(1));
+        assert!(row.joined((8, 1), &ended(11, 1), 100));
+        assert!(row.joined((9, 1), &ended(20, 1), 100) && row.code() == 1);
         assert!(!row.joined((8, 2), &ended(0, 1), 100));
     }
 }

@@ -180,20 +180,20 @@ impl WorkQueue {
     }
 
     /// Takes the request that was queued in the own lane right after the one at this position, if
-    /// this worker has queued it, it is still there, and it has this code, if one is given.
+    /// this worker has queued it, it is still there, and it has this code.
     #[inline]
     pub fn take_child_after(
         &self,
         position: u64,
         parent: WorkerId,
-        code: Option<usize>,
+        code: usize,
     ) -> Option<WorkRequest> {
         self.own.take_child_after(position, parent, code)
     }
 
     /// Returns whether `take_child_after` would find a request.
     #[inline]
-    pub fn has_child_after(&self, position: u64, parent: WorkerId, code: Option<usize>) -> bool {
+    pub fn has_child_after(&self, position: u64, parent: WorkerId, code: usize) -> bool {
         self.own.has_child_after(position, parent, code)
     }
 

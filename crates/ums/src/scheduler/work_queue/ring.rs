@@ -251,13 +251,13 @@ impl Ring {
     }
 
     /// Takes the request that was queued right after the one that had this position here, if it is
-    /// here, this worker has queued it, and it has this code, if one is given.
+    /// here, this worker has queued it, and it has this code.
     #[inline]
     pub fn take_child_after(
         &self,
         position: u64,
         parent: WorkerId,
-        code: Option<usize>,
+        code: usize,
     ) -> Option<WorkRequest> {
         let (position, entry) = self.child_after(position, parent, code)?;
         let taken = entry.slot.take()?;
@@ -267,17 +267,12 @@ impl Ring {
 
     /// Returns whether `take_child_after` would find a request.
     #[inline]
-    pub fn has_child_after(&self, position: u64, parent: WorkerId, code: Option<usize>) -> bool {
+    pub fn has_child_after(&self, position: u64, parent: WorkerId, code: usize) -> bool {
         self.child_after(position, parent, code).is_some_and(|(_, entry)| !entry.slot.is_free())
     }
 
     #[inline]
-    fn child_after(
-        &self,
-        position: u64,
-        parent: WorkerId,
-        code: Option<usize>,
-    ) -> Option<(u64, &Entry)> {
+    fn child_after(&self, position: u64, parent: WorkerId, code: usize) -> Option<(u64, &Entry)> {
         if position & IN_RING == 0 {
             return None;
         }
@@ -289,11 +284,7 @@ impl Ring {
         }
         let entries = self.entries.get()?;
         let found = entries.marks[index(position)].load(Ordering::Relaxed);
-        let is_child = match code {
-            Some(code) => found == mark(parent, code),
-            None => found >> 32 == u64::from(parent),
-        };
-        is_child.then(|| (position, &entries.slots[index(position)]))
+        (found == mark(parent, code)).then(|| (position, &entries.slots[index(position)]))
     }
 
     /// Returns whether a request is here that was queued before this one, which `take_own` or

@@ -1,6 +1,7 @@
 //! Tests of the work queue: order, bound, removal from the middle, the times of the first requests,
 //! and the own lane.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::lane::PLACES_KEPT;
@@ -176,18 +177,19 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
 
 #[test]
 fn only_a_child_of_the_same_worker_is_taken_after_its_sibling_g11() {
-    let queue = WorkQueue::new(3000);
+    let (queue, code) = (WorkQueue::new(3000), Cell::new(0));
     let push = |step: u64, parent| {
         let mut state = RequestState::new(step, false);
         state.enqueued = step;
         let (new, result) = make(state, || ());
+        code.set(new.code());
         assert!(queue.push_own(new, Caller::Request, parent).is_ok());
         result.request()
     };
     let after = |request: &RequestRef, parent| {
         let position = request.state().position.load(Ordering::Relaxed);
-        let (has, taken) = (queue.has_child_after(position, parent, None), position);
-        let taken = of(queue.take_child_after(taken, parent, None));
+        let has = queue.has_child_after(position, parent, code.get());
+        let taken = of(queue.take_child_after(position, parent, code.get()));
         assert_eq!(has, taken.is_some());
         taken
     };
@@ -222,11 +224,11 @@ fn only_a_child_of_the_asked_code_is_taken_after_its_sibling_b9() {
     }
     let position = known.state().position.load(Ordering::Relaxed);
     assert!(WorkQueue::is_own(position));
-    assert!(!queue.has_child_after(position, 7, Some(same)));
-    assert!(queue.take_child_after(position, 7, Some(same)).is_none());
-    assert!(queue.take_child_after(position, 8, Some(code)).is_none());
-    assert!(queue.has_child_after(position, 7, Some(code)));
-    assert!(queue.take_child_after(position, 7, Some(code)).is_some());
+    assert!(!queue.has_child_after(position, 7, same));
+    assert!(queue.take_child_after(position, 7, same).is_none());
+    assert!(queue.take_child_after(position, 8, code).is_none());
+    assert!(queue.has_child_after(position, 7, code));
+    assert!(queue.take_child_after(position, 7, code).is_some());
     drop(queue.close());
 }
 

@@ -17,10 +17,11 @@
 //!    [`TICKS`] ticks are one part, [`WHOLE`] parts are a choice, and it counts as one part at
 //!    least and as a choice at most. There are no choices of joins while things go by age. A joiner
 //!    for which there is none is in the second line like any worker whose wait has ended.
-//! 4. If a worker has waited for a request that was quick, and will probably wait for those that it
-//!    has queued right after it, these follow at once, for a short time (lists/siblings); then the
-//!    worker goes on at once. Each of these is a choice of a join. It goes before all lines except
-//!    the first, and before other workers whose wait has ended only if the join is quick.
+//! 4. If a worker has waited for a request that was quick, and will probably wait for those of the
+//!    same code that it has queued right after it, these follow at once, for a short time
+//!    (lists/siblings); then the worker goes on at once. Each of these is a choice of a join. It
+//!    goes before all lines except the first, and before other workers whose wait has ended only if
+//!    the join is quick.
 //! 5. A choice that is counted, and is none of a join, counts as one more for each [`LONG`] ticks
 //!    of the turn that followed the last such choice.
 //!
