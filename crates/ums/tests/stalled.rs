@@ -21,6 +21,9 @@ static ENOUGH: AtomicBool = AtomicBool::new(false);
 /// Longer than a worker may run without yielding before it is reported, plus the time until the
 /// monitor notices it.
 const LONG: Duration = ms(2500);
+/// How long the worker sleeps that is held up: so long that it still sleeps when the worker that
+/// keeps the scheduler begins, even if this thread gets no processor for a while between the two.
+const HELD_UP: Duration = ms(500);
 
 const FIRST_LINE: u32 = line!();
 
@@ -64,7 +67,7 @@ fn program(errand: &str) {
     let (kind, act) = kind_and_act(errand);
     end_with_stdin();
     let node = build(kind, |b| b.schedulers(1));
-    let other = start(&node, 0, || ums::sleep(ms(1)));
+    let other = start(&node, 0, || ums::sleep(HELD_UP));
     let run = if act == "spins" { guilty_of_spinning } else { guilty_of_sleeping };
     on(&node, 0, run);
     other.join().unwrap().unwrap();
@@ -166,7 +169,7 @@ fn silent(errand: &str) {
     if act != "unwarned" {
         expected_monitor();
     }
-    let other = (act != "alone").then(|| start(&node, 0, || ums::sleep(ms(1))));
+    let other = (act != "alone").then(|| start(&node, 0, || ums::sleep(HELD_UP)));
     let blocks = act == "blocks";
     on(&node, 0, move || if blocks { std::thread::sleep(LONG) } else { spin(LONG) });
     other.map(|other| other.join().unwrap());
