@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Here, PeersUnnotified, Scheduler, away, here, here_with_baton};
-use crate::scheduler::lists::NO_WORKER;
+use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::WorkRequest;
 use crate::scheduler::work_queue::Caller;
 use crate::wait::error::EnqueueError;
@@ -31,26 +31,39 @@ impl Scheduler {
         self.enqueue_by(by, here.as_ref(), request).map_err(|(_, request)| request)
     }
 
+    /// Queues a request in the own lane, for a caller that runs on this scheduler and has just made
+    /// the request: no user or scope has made it urgent, and other schedulers may take it. `parent`
+    /// is the current worker. Returns the request if the caller must use `enqueue_here` instead.
+    ///
+    /// Without peers it calls nothing, and so saves no registers.
+    #[inline(never)]
+    pub(crate) fn enqueue_new(
+        &self,
+        request: WorkRequest,
+        parent: WorkerId,
+    ) -> Result<(), WorkRequest> {
+        if self.is_in_routine() {
+            return Err(request);
+        }
+        crate::os::threads::point("enqueue");
+        self.queue.push_new(request, parent)?;
+        // The caller holds this scheduler's baton, so this scheduler is awake.
+        if self.peers.has_others() {
+            self.tell_of_new_request(false);
+        }
+        Ok(())
+    }
+
     /// Does the same as `enqueue` for a caller that runs on this scheduler.
+    #[cold]
     #[inline(never)]
     pub(crate) fn enqueue_here(
         &self,
         here: &Here,
         request: WorkRequest,
     ) -> Result<(), (EnqueueError, WorkRequest)> {
-        if here.is_in_routine() {
-            return self.enqueue_by(Caller::Routine, Some(here), request);
-        }
-        crate::os::threads::point("enqueue");
-        let parent = self.current_waiter().worker.load(Ordering::Relaxed);
-        if let Err(request) = self.queue.push_quickly(request, parent) {
-            return self.enqueue_by(Caller::Request, Some(here), request);
-        }
-        // The caller holds this scheduler's baton, so this scheduler is awake.
-        if self.peers.has_others() {
-            self.tell_of_new_request(false);
-        }
-        Ok(())
+        let by = if here.is_in_routine() { Caller::Routine } else { Caller::Request };
+        self.enqueue_by(by, Some(here), request)
     }
 
     fn enqueue_by(

@@ -91,7 +91,7 @@ impl Scheduler {
     }
 
     /// Ends the turn of a worker that has ended a request, for which no joiner goes first.
-    #[inline(never)]
+    #[inline(always)]
     fn finish_beside_others(
         &self,
         me: WorkerId,
@@ -102,9 +102,17 @@ impl Scheduler {
         let next = self.with(|core| {
             let row = core.siblings.row_of(position);
             let in_row = row.and_then(|row| self.next_in_row(core, me, row, position, now));
-            let next = in_row.or_else(|| self.next_request(core, now))?;
+            let is_sibling = in_row.is_some();
+            let next = in_row.or_else(|| self.next_request(core, now).map(Next::Request))?;
             if let Next::Request(request) = &next {
                 self.go_on_with(core, me, request.state(), now);
+                // The worker stays Running, so in a row the lists change only when a worker becomes
+                // ready, as the parent has before the first sibling.
+                let shown = self.counters.runnable.load(Ordering::Relaxed);
+                let same = shown == core.workers.runnable() as u64;
+                if !(is_sibling && same) || self.publishes_all() {
+                    self.publish_at_times(core);
+                }
             }
             Some(next)
         });
@@ -255,7 +263,7 @@ impl Scheduler {
     /// choose something else; then nothing has changed, except perhaps where the next search of the
     /// lane begins.
     #[inline]
-    fn next_request(&self, core: &mut Core, now: u64) -> Option<Next> {
+    fn next_request(&self, core: &mut Core, now: u64) -> Option<WorkRequest> {
         // If there are workers beyond the limit, this may be one that takes urgent requests only.
         let others_first = core.workers.runnable() > 0 && !core.fairness.goes_by_age();
         if self.queue.is_empty()
@@ -271,7 +279,7 @@ impl Scheduler {
             lists.map(|list| core.workers.first_since(list).unwrap_or(u64::MAX));
         let request = self.queue.take_own_until(signalled.min(yielded))?;
         core.fairness.chosen_by_age();
-        Some(Next::Request(request))
+        Some(request)
     }
 
     /// Worker `me`, which has ended its request, begins this one at once.
@@ -283,7 +291,6 @@ impl Scheduler {
         let start = (RingEvent::Start, me, request.id as u32);
         // The last one is no switch, but the trace shows that the worker runs again.
         core.record_all([(RingEvent::Finish, me, 0), start, (RingEvent::Switch, me, 0)], now);
-        self.publish_at_times(core);
     }
 
     /// Returns whether a turn that begins now has nothing to do but to choose. Makes no system
@@ -313,7 +320,6 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::sync::mpsc::channel;
 
-    use super::Next;
     use crate::Node;
     use crate::os::clock;
     use crate::record::reason::WaitReason;
@@ -355,7 +361,7 @@ mod tests {
             let queued = crate::spawn(|| ());
             let here = here().expect("it runs on a worker");
             let next = here.with(|core| here.next_request(core, clock::ticks()));
-            let Some(Next::Request(request)) = next else { panic!("it takes a turn") };
+            let Some(request) = next else { panic!("it takes a turn") };
             assert_eq!(request.state().id, queued.request_id());
             here.queue.queue_again(request);
             drop(here);

@@ -27,6 +27,12 @@ impl Here {
         self.inside.holder_is(self.scheduler.holder_number)
     }
 
+    /// Returns what keeps the calling code inside the library.
+    #[inline(always)]
+    pub(crate) fn inside(&self) -> &Inside {
+        &self.inside
+    }
+
     /// Returns whether the calling code runs on the scheduler `other`.
     #[inline]
     pub(crate) fn is(&self, other: &Scheduler) -> bool {

@@ -205,13 +205,15 @@ impl Scheduler {
         let mut next = None;
         while !waiter.is(State::Retired) {
             // The turn began when the request was given to the worker.
-            let (request, began) = self.with(|core| {
-                (next.take().or_else(|| core.workers.get(me).request.take()), core.turn_at)
+            let (request, began) = next.take().unwrap_or_else(|| {
+                let given = |core: &mut Core| (core.workers.get(me).request.take(), core.turn_at);
+                let (request, began) = self.with(given);
+                (request.expect("a worker is chosen with a request"), began)
             });
-            let request = request.expect("a worker is chosen with a request");
             let ended = self.carry_out(request, waiter, began);
+            let now = ended.ended.now;
             match self.finish(me, waiter, ended) {
-                Ok(request) => next = Some(request),
+                Ok(request) => next = Some((request, now)),
                 Err(way_out) => self.until_runs(way_out, waiter),
             }
         }

@@ -209,9 +209,15 @@ impl Scheduler {
         set(&self.counters.idle, core.workers.idle.len as usize);
         let shown = self.counters.pending_io.load(Ordering::Relaxed);
         let rest = shown == core.io.outstanding() as u64;
-        if !rest || self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY) {
+        if !rest || self.publishes_all() {
             self.publish(core);
         }
+    }
+
+    /// Returns whether this turn is one of those that publish all lengths.
+    #[inline]
+    pub(super) fn publishes_all(&self) -> bool {
+        self.counters.turns.load(Ordering::Relaxed).is_multiple_of(PUBLISH_EVERY)
     }
 
     /// Returns whether a turn that begins now has nothing to do but to choose a worker from the

@@ -550,9 +550,12 @@ where
     T: Send + 'static,
 {
     let here = here().expect("spawn is called on a worker; on a plain thread use Node::spawn");
-    let user = here.current_waiter().record.view.user.load(Ordering::Relaxed);
-    let (request, result) = make_by(|| RequestState::new(user, false), f);
-    here.enqueue_here(&here, request).map_err(|(error, _)| error)?;
+    let me = here.current_waiter();
+    let user = me.record.view.user.load(Ordering::Relaxed);
+    let (request, result) = make_by(Some(here.inside()), || RequestState::new(user, false), f);
+    if let Err(request) = here.enqueue_new(request, me.worker.load(Ordering::Relaxed)) {
+        here.enqueue_here(&here, request).map_err(|(error, _)| error)?;
+    }
     Ok(JoinHandle { result, home: here.serial })
 }
 

@@ -50,7 +50,7 @@ impl World {
 
     /// The worker enters, uses the scheduler twice, and leaves.
     fn use_the_scheduler(&self) {
-        if !self.entry.enter() {
+        if !self.entry.enter_at_once() && !self.entry.enter() {
             assert!(self.entry.was_taken());
             self.inbox.store(true, Release);
             while !self.chosen.load(Acquire) {

@@ -88,6 +88,16 @@ impl Entry {
         self.word.load(Acquire) == HELD
     }
 
+    /// Steps E1 and E2, and L1 if the word is not HELD. Returns whether the thread is inside.
+    #[inline(always)]
+    fn enter_at_once(&self) -> bool {
+        let held = self.step_in();
+        if !held {
+            self.leave();
+        }
+        held
+    }
+
     /// Steps E1 to E3. Returns false if the baton was taken; then the thread is inside without it.
     #[cfg(test)]
     fn enter(&self) -> bool {
@@ -235,6 +245,15 @@ impl Inside {
             see(entry);
         }
         Some(Inside { entry, here: PhantomData })
+    }
+
+    /// Enters, if the taker has not asked for the baton. Otherwise returns `None`, also on a thread
+    /// that is no worker's; the caller then calls [`Inside::enter`]. For a function whose usual
+    /// path should call no other, and so save no registers.
+    #[inline(always)]
+    pub fn enter_at_once() -> Option<Inside> {
+        let entry = MINE.with(OfThread::entry)?;
+        entry.enter_at_once().then_some(entry).map(|entry| Inside { entry, here: PhantomData })
     }
 
     /// Returns the number of the scheduler whose baton the calling thread has, and keeps as long as

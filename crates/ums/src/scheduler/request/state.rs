@@ -14,6 +14,8 @@
 //! of the same worker.
 
 use std::cell::Cell;
+#[cfg(not(loom))]
+use std::mem::needs_drop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -109,6 +111,10 @@ pub(crate) struct RequestState {
     /// Held by a canceller while it uses the runner.
     cancelling: ShortLock<()>,
 }
+
+// For `RequestState::owns_something`.
+#[cfg(not(loom))]
+const _: () = assert!(!needs_drop::<(AtomicRef<Waiter>, ShortLock<()>)>());
 
 impl RequestState {
     /// Makes the state of a request that is about to be queued.
@@ -333,6 +339,13 @@ impl RequestState {
     #[inline]
     fn change(&self, order: Ordering, to: impl Fn(u32) -> Option<u32>) -> Result<u32, u32> {
         self.word.fetch_update(order, Ordering::Acquire, to)
+    }
+
+    /// Returns whether the state has something with a destructor; only `origin` may.
+    #[inline]
+    pub(super) fn owns_something(&self) -> bool {
+        // A model's atomics have destructors, too.
+        self.origin.is_some() || cfg!(loom)
     }
 
     /// Returns whether the request has ended. If it has, the caller sees its result.

@@ -29,7 +29,9 @@ struct World {
 
 impl World {
     fn new() -> Arc<World> {
-        Arc::new(World { lane: Ring::new(), taken: AtomicUsize::new(0) })
+        let world = World { lane: Ring::new(), taken: AtomicUsize::new(0) };
+        world.lane.open();
+        Arc::new(world)
     }
 
     fn count(&self, request: Option<WorkRequest>) {

@@ -92,19 +92,17 @@ impl WorkQueue {
         if !self.is_for_own(&request, by) {
             return self.push(request, by);
         }
+        self.own.open();
         let full = |request| self.push_after_making_room(request, by, parent);
         self.own.push(request, parent).or_else(full)
     }
 
-    /// Queues a request of this worker in the own lane. Returns it if it must go to another lane or
-    /// is refused, and if there is no room: then the caller calls `push_own`.
+    /// Queues a request of this worker in the own lane, which is neither bound nor urgent. Returns
+    /// it if it is refused, and if there is no room: then the caller calls `push_own`.
     #[inline]
-    pub fn push_quickly(&self, request: WorkRequest, parent: WorkerId) -> Result<(), WorkRequest> {
-        if self.is_for_own(&request, Caller::Request) {
-            self.own.push(request, parent)
-        } else {
-            Err(request)
-        }
+    pub fn push_new(&self, request: WorkRequest, parent: WorkerId) -> Result<(), WorkRequest> {
+        debug_assert!(!request.state().bound && !request.state().is_urgent());
+        if self.has_room(Caller::Request) { self.own.push(request, parent) } else { Err(request) }
     }
 
     /// Returns whether a request goes to the own lane.
@@ -112,7 +110,12 @@ impl WorkQueue {
     fn is_for_own(&self, request: &WorkRequest, by: Caller) -> bool {
         let state = request.state();
         let shared = state.bound || state.is_urgent();
-        !shared && !self.refuses(by) && self.len() < self.bound
+        !shared && self.has_room(by)
+    }
+
+    #[inline]
+    fn has_room(&self, by: Caller) -> bool {
+        !self.refuses(by) && self.len() < self.bound
     }
 
     /// Moves the request that is in the way of the next one to the stale lane, and queues the next.

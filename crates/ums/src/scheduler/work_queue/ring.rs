@@ -178,10 +178,15 @@ impl Ring {
         taken
     }
 
-    /// Queues a request of this worker, or returns it if its slot is not free.
+    /// Makes the slots, if there are none yet.
+    pub fn open(&self) {
+        self.entries.get_or_init(Ring::make);
+    }
+
+    /// Queues a request of this worker, or returns it if its slot is not free, or there is none.
     #[inline]
     pub fn push(&self, request: WorkRequest, parent: WorkerId) -> Result<(), WorkRequest> {
-        let entries = self.entries.get_or_init(Ring::make);
+        let Some(entries) = self.entries.get() else { return Err(request) };
         let position = self.tail.load(Ordering::Relaxed);
         let entry = &entries.slots[index(position)];
         if !entry.slot.is_free() {
@@ -252,7 +257,7 @@ impl Ring {
 
     /// Takes the request that was queued right after the one that had this position here, if it is
     /// here, this worker has queued it, and it has this code.
-    #[inline]
+    #[inline(always)]
     pub fn take_child_after(
         &self,
         position: u64,
@@ -271,7 +276,7 @@ impl Ring {
         self.child_after(position, parent, code).is_some_and(|(_, entry)| !entry.slot.is_free())
     }
 
-    #[inline]
+    #[inline(always)]
     fn child_after(&self, position: u64, parent: WorkerId, code: usize) -> Option<(u64, &Entry)> {
         if position & IN_RING == 0 {
             return None;
@@ -290,9 +295,15 @@ impl Ring {
     /// Returns whether a request is here that was queued before this one, which `take_own` or
     /// `take_child_after` has taken. Of two that were queued at the same time, the one that was
     /// queued first is the older.
-    #[inline]
+    #[inline(always)]
     pub fn has_older(&self, request: &RequestState) -> bool {
         let position = request.position.load(Ordering::Relaxed) & !IN_RING;
+        // Mostly so: the request was the oldest here, so the next search begins behind it.
+        self.head.load(Ordering::Relaxed) <= position && self.finds_older(position)
+    }
+
+    #[inline(never)]
+    fn finds_older(&self, position: u64) -> bool {
         let first = self.first(self.tail.load(Ordering::Relaxed));
         if first > position {
             return false;

@@ -50,12 +50,16 @@ impl Memory {
     }
 
     /// Takes memory for a value of this layout: a spare block of the caller's scheduler, or new
-    /// memory.
-    #[inline]
-    pub(super) fn take(layout: Layout) -> NonNull<u8> {
+    /// memory. A caller that is inside the library already says so, and need not enter again.
+    #[inline(always)]
+    pub(super) fn take(layout: Layout, inside: Option<&Inside>) -> NonNull<u8> {
         let Some(size) = size_for(layout) else { return allocate(layout) };
-        let spare = SpareBlocks::with(|blocks| blocks[size].pop()).flatten();
-        spare.unwrap_or_else(|| allocate(BLOCKS[size]))
+        let pop = |spare: &mut [Spare; 2]| spare[size].pop();
+        let spare = match inside {
+            Some(inside) => SpareBlocks::with_inside(inside, pop),
+            None => SpareBlocks::with(pop),
+        };
+        spare.flatten().unwrap_or_else(|| allocate(BLOCKS[size]))
     }
 
     /// Does what dropping it does, compiled for the one layout that the caller has.
@@ -68,16 +72,20 @@ impl Memory {
     fn keep_or_free(&self) {
         let at = self.0;
         let Some(size) = size_for(self.1) else { return free(at, self.1) };
-        let keep = |spare: &mut [Vec<NonNull<u8>>; 2]| {
-            let room = spare[size].len() < SPARE_MAX;
-            if room {
-                spare[size].push(at);
-            }
-            room
-        };
-        if SpareBlocks::with(keep) != Some(true) {
-            free(at, BLOCKS[size]);
+        let keep = |inside: Inside| SpareBlocks::with_inside(&inside, |spare| spare[size].push(at));
+        if Inside::enter_at_once().and_then(keep) != Some(true) {
+            keep_or_free_slowly(at, size);
         }
+    }
+}
+
+/// Does the same for a block of this size, if the caller must wait for its scheduler, has none, or
+/// has enough blocks.
+#[cold]
+#[inline(never)]
+fn keep_or_free_slowly(at: NonNull<u8>, size: usize) {
+    if SpareBlocks::with(|spare| spare[size].push(at)) != Some(true) {
+        free(at, BLOCKS[size]);
     }
 }
 
@@ -101,13 +109,50 @@ fn allocate(layout: Layout) -> NonNull<u8> {
     NonNull::new(at).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
+/// Spare blocks of one size. Each contains the address of the next.
+#[derive(Default)]
+pub(super) struct Spare {
+    first: Option<NonNull<u8>>,
+    len: usize,
+}
+
+impl Spare {
+    /// Keeps a block that the caller owns, and returns true; or false if there are enough.
+    #[inline]
+    fn push(&mut self, at: NonNull<u8>) -> bool {
+        let room = self.len < SPARE_MAX;
+        if room {
+            // SAFETY: Own Memory: the caller's block, which is large enough, and aligned.
+            unsafe { at.cast().write(self.first) };
+            self.first = Some(at);
+            self.len += 1;
+        }
+        room
+    }
+
+    /// Returns a block, which the caller owns from now on.
+    #[inline]
+    fn pop(&mut self) -> Option<NonNull<u8>> {
+        let at = self.first?;
+        // SAFETY: Own Memory: `push` has written the address of the next block here.
+        self.first = unsafe { at.cast().read() };
+        self.len -= 1;
+        Some(at)
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
 /// The memory of requests that have ended on one scheduler, for its next requests. The holder of
 /// the scheduler's baton uses it, and finds it by a thread-local. No other scheduler writes its
 /// cache lines.
 #[repr(align(128))]
 pub(crate) struct SpareBlocks {
     /// One list for each size.
-    blocks: UnsafeCell<[Vec<NonNull<u8>>; 2]>,
+    blocks: UnsafeCell<[Spare; 2]>,
     member: Member<SpareBlocks>,
 }
 
@@ -140,7 +185,9 @@ impl SpareBlocks {
         // SAFETY: Own Memory: the scheduler has ended, so no thread has its baton.
         let blocks = unsafe { &mut *self.blocks.get() };
         for (blocks, layout) in blocks.iter_mut().zip(BLOCKS) {
-            blocks.drain(..).for_each(|block| free(block, layout));
+            while let Some(block) = blocks.pop() {
+                free(block, layout);
+            }
         }
         SPARE.give_back(self);
     }
@@ -152,8 +199,13 @@ impl SpareBlocks {
 
     /// Calls `f` with the lists of the scheduler whose baton the calling thread has, if it has one.
     #[inline]
-    pub(super) fn with<R>(f: impl FnOnce(&mut [Vec<NonNull<u8>>; 2]) -> R) -> Option<R> {
-        let _inside = Inside::enter()?;
+    pub(super) fn with<R>(f: impl FnOnce(&mut [Spare; 2]) -> R) -> Option<R> {
+        SpareBlocks::with_inside(&Inside::enter()?, f)
+    }
+
+    /// Does the same for a caller that is inside the library.
+    #[inline]
+    fn with_inside<R>(_inside: &Inside, f: impl FnOnce(&mut [Spare; 2]) -> R) -> Option<R> {
         let here = HERE.get()?;
         // SAFETY: Baton: the thread is inside and has the baton, so no other thread touches the
         // list; and `f`, which is code of this file, does not come here again.

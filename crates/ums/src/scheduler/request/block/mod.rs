@@ -31,7 +31,7 @@ use std::alloc::Layout;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, needs_drop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, from_ref, null_mut};
 use std::sync::atomic::Ordering;
@@ -41,6 +41,7 @@ use self::memory::Memory;
 pub(crate) use self::memory::SpareBlocks;
 use super::state::RequestState;
 use crate::os::atomic::AtomicPtr;
+use crate::os::entry::Inside;
 use crate::os::panics::contain;
 use crate::wait::{Claimed, Outcome, Ticket};
 
@@ -138,12 +139,42 @@ where
     /// # Safety
     /// Contract: that of [`Job::free`].
     unsafe fn free(at: NonNull<Header>) {
-        let block = at.cast::<Self>();
+        // SAFETY: Own Memory: this was the last reference.
+        let block = unsafe { at.cast::<Self>().as_mut() };
+        if block.owns_something() {
+            // SAFETY: Contract: that of this function.
+            return unsafe { Self::free_with_contents(at) };
+        }
+        Memory::of(at.cast(), Layout::new::<Self>()).give_back();
+    }
+
+    /// Does the same for a block with something to drop.
+    ///
+    /// # Safety
+    /// Contract: that of [`Job::free`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_with_contents(at: NonNull<Header>) {
         let memory = Memory::of(at.cast(), Layout::new::<Self>());
         // SAFETY: Own Memory: this was the last reference. Dropping `memory` frees the block, also
         // if a destructor panics.
-        unsafe { block.drop_in_place() };
+        unsafe { at.cast::<Self>().drop_in_place() };
         memory.give_back();
+    }
+
+    /// Returns whether the block has something with a destructor. The closure and the result of a
+    /// request that has ended were mostly taken out, or have none.
+    #[inline]
+    fn owns_something(&mut self) -> bool {
+        let Block { front: Front { header, result }, closure } = self;
+        let Header { state, job: _, joiner } = header;
+        let owns_result = match result.get_mut() {
+            Some(Ok(_)) => needs_drop::<T>(),
+            Some(Err(_)) => true,
+            None => false,
+        };
+        let owns_closure = needs_drop::<F>() && closure.get_mut().is_some();
+        state.owns_something() || joiner.get_mut().is_some() || owns_result || owns_closure
     }
 
     /// Stores the result.
@@ -228,12 +259,14 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    make_by(|| state, f)
+    make_by(None, || state, f)
 }
 
-/// Does the same, and makes the state when there is a place for it.
+/// Does the same, and makes the state when there is a place for it. `inside` is as for
+/// [`Memory::take`].
 #[inline(always)]
 pub(crate) fn make_by<F, T>(
+    inside: Option<&Inside>,
     state: impl FnOnce() -> RequestState,
     f: F,
 ) -> (WorkRequest, ResultOf<T>)
@@ -241,7 +274,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let at = Memory::take(Layout::new::<Block<F, T>>()).cast::<Block<F, T>>();
+    let at = Memory::take(Layout::new::<Block<F, T>>(), inside).cast::<Block<F, T>>();
     let (job, joiner) = (&Block::<F, T>::JOB, UnsafeCell::new(None));
     let header = Header { state: state(), job, joiner };
     let front = Front { header, result: UnsafeCell::new(None) };

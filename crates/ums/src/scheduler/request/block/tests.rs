@@ -1,6 +1,6 @@
 //! Tests of blocks: the order in which references are dropped, and where memory comes from.
 
-use super::memory::SPARE_MAX;
+use super::memory::{SPARE_MAX, Spare};
 use super::*;
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn a_result_is_taken_once() {
 #[test]
 fn blocks_are_kept_for_the_next_requests_up_to_a_limit() {
     let node = crate::Node::builder().schedulers(1).build().unwrap();
-    let kept = || SpareBlocks::with(|blocks| blocks.each_ref().map(Vec::len));
+    let kept = || SpareBlocks::with(|blocks| blocks.each_ref().map(Spare::len));
     assert_eq!(kept(), None, "a plain thread has no list");
     let counts = node.run(move || {
         let small = [1u64; 2];
