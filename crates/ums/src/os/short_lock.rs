@@ -6,10 +6,11 @@
 //! baton nor is stopped meanwhile. For a thread that is no worker this costs one read of a
 //! thread-local.
 //!
-//! A short lock is a [`Lock`] with statistics: how often a caller found it taken, and how long the
-//! caller waited. A thread that finds it taken first spins, each round longer than the one before.
-//! Then it yields the processor a few times, because the holder may have lost its processor. Then
-//! it is *stuck on a short lock*: it sleeps in the kernel, and so its whole scheduler stands still.
+//! A thread that finds a short lock taken first spins, each round longer than the one before. Then
+//! it yields the processor a few times, because the holder may have lost its processor. Then it is
+//! *stuck on a short lock*: it sleeps and looks again, in turn, and its whole scheduler stands
+//! still. No release wakes it, so a release is one store. Statistics say how often callers found a
+//! short lock taken, and how long they waited.
 //!
 //! The short lock of a resource may be *biased* (`bias`): while only one scheduler uses the
 //! resource, its workers lock without a locked instruction.
@@ -21,23 +22,26 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{MutexGuard, OnceLock};
+use std::time::Duration;
 
 #[cfg(not(loom))]
 use super::bias::Bias;
-use super::counted::note_change;
+use super::counted::AtomicBool;
 use super::entry::{BatonNumber, Inside, NO_HOLDER};
 #[cfg(not(loom))]
 use super::linux::barrier;
 #[cfg(not(loom))]
 use super::linux::plain::prefetch_to_write;
-use super::lock::Lock;
 
 /// Rounds of spinning. Each is twice as long as the one before.
 const ROUNDS: u32 = 8;
 /// How often the thread yields the processor after that.
 const BACKOFFS: u32 = 16;
+/// How long a thread that is stuck sleeps before it looks again: at first, and at most. Each sleep
+/// takes twice as long as the one before.
+const NAPS: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(10)];
 
 /// The counts of all short locks of the process together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +83,7 @@ pub fn call_when_stuck(mark: fn(bool)) {
 /// A lock that is held for a few instructions.
 #[repr(C)]
 pub struct ShortLock<S> {
-    base: Lock<()>,
+    base: Base,
     /// Models check the bias without a short lock, and a short lock without a bias.
     #[cfg(not(loom))]
     bias: Bias,
@@ -139,14 +143,37 @@ enum How<'a> {
     Biased,
     /// By its base, which the guard releases.
     #[allow(dead_code)] // Held for its drop.
-    Base(MutexGuard<'a, ()>),
+    Base(BaseGuard<'a>),
+}
+
+/// Whether a thread holds the lock without the bias. A panic of the holder releases it, and leaves
+/// the guarded state usable for the next: each step of a holder is complete in itself.
+struct Base(AtomicBool);
+
+/// Releases the base when it is dropped.
+struct BaseGuard<'a>(&'a Base);
+
+impl Base {
+    #[inline]
+    fn try_lock(&self) -> Option<BaseGuard<'_>> {
+        // Acquire: what the holders before have done.
+        let swap = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        swap.is_ok().then(|| BaseGuard(self))
+    }
+}
+
+impl Drop for BaseGuard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
+    }
 }
 
 impl<S> ShortLock<S> {
     /// Makes a lock that is free.
     pub const fn new(state: S) -> ShortLock<S> {
         ShortLock {
-            base: Lock::new(()),
+            base: Base(AtomicBool::new(false)),
             #[cfg(not(loom))]
             bias: Bias::shared(),
             state: UnsafeCell::new(state),
@@ -157,14 +184,14 @@ impl<S> ShortLock<S> {
     /// scheduler's baton, if it belongs to a scheduler.
     pub const fn biased(state: S) -> ShortLock<S> {
         ShortLock {
-            base: Lock::new(()),
+            base: Base(AtomicBool::new(false)),
             #[cfg(not(loom))]
             bias: Bias::new(),
             state: UnsafeCell::new(state),
         }
     }
 
-    /// Locks. A holder that panics leaves the guarded state usable (see [`Lock`]).
+    /// Locks.
     #[inline(always)]
     pub fn lock(&self) -> ShortGuard<'_, S> {
         let inside = Inside::enter();
@@ -232,7 +259,7 @@ impl<S> ShortLock<S> {
     }
 
     #[inline(never)]
-    fn lock_base(&self, me: u32) -> MutexGuard<'_, ()> {
+    fn lock_base(&self, me: u32) -> BaseGuard<'_> {
         self.try_base(me).unwrap_or_else(|| {
             let base = self.lock_slow();
             self.used_by(me);
@@ -241,7 +268,7 @@ impl<S> ShortLock<S> {
     }
 
     #[inline]
-    fn try_base(&self, me: u32) -> Option<MutexGuard<'_, ()>> {
+    fn try_base(&self, me: u32) -> Option<BaseGuard<'_>> {
         let base = self.try_now()?;
         self.used_by(me);
         Some(base)
@@ -258,20 +285,15 @@ impl<S> ShortLock<S> {
     fn used_by(&self, _: u32) {}
 
     #[inline]
-    fn try_now(&self) -> Option<MutexGuard<'_, ()>> {
-        note_change(&self.base);
+    fn try_now(&self) -> Option<BaseGuard<'_>> {
         self.base.try_lock()
     }
 
     #[cold]
-    fn lock_slow(&self) -> MutexGuard<'_, ()> {
+    fn lock_slow(&self) -> BaseGuard<'_> {
         COLLISIONS.fetch_add(1, Ordering::Relaxed);
-        for round in 0..ROUNDS {
-            (0..1 << round).for_each(|_| std::hint::spin_loop());
-            SPINS.fetch_add(1 << round, Ordering::Relaxed);
-            if let Some(base) = self.try_now() {
-                return base;
-            }
+        if let Some(base) = self.spin() {
+            return base;
         }
         for _ in 0..BACKOFFS {
             PAUSES.fetch_add(1, Ordering::Relaxed);
@@ -284,9 +306,30 @@ impl<S> ShortLock<S> {
         let mark =
             |stuck_on_short_lock| MARK.get().into_iter().for_each(|mark| mark(stuck_on_short_lock));
         mark(true);
-        let base = self.base.lock();
+        let base = self.nap_until_free();
         mark(false);
         base
+    }
+
+    fn spin(&self) -> Option<BaseGuard<'_>> {
+        (0..ROUNDS).find_map(|round| {
+            (0..1 << round).for_each(|_| std::hint::spin_loop());
+            SPINS.fetch_add(1 << round, Ordering::Relaxed);
+            self.try_now()
+        })
+    }
+
+    /// The calling thread is inside the library (`entry`) if it is a worker's, so the sleep is a
+    /// system call like any other there, which moves no worker.
+    fn nap_until_free(&self) -> BaseGuard<'_> {
+        let [mut nap, longest] = NAPS;
+        loop {
+            std::thread::sleep(nap);
+            nap = longest.min(nap.saturating_mul(2));
+            if let Some(base) = self.spin() {
+                return base;
+            }
+        }
     }
 }
 
@@ -296,9 +339,6 @@ impl<S> Drop for ShortGuard<'_, S> {
         #[cfg(not(loom))]
         if matches!(self.how, How::Biased) {
             self.home.bias.leave();
-        }
-        if matches!(self.how, How::Base(_)) {
-            note_change(&self.home.base);
         }
     }
 }

@@ -51,7 +51,8 @@ counters! {
         idle_ticks,
         /// When the scheduler went to sleep, in the same ticks; 0 while it is awake.
         asleep_since,
-        /// How often the scheduler polled for work before it went to sleep.
+        /// How often the scheduler polled for work before it went to sleep. A poll that has found
+        /// something is counted here and below when the scheduler is idle again.
         idle_spins,
         /// How many of these polls found something to do.
         idle_spins_paid,

@@ -13,6 +13,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::spin::Poll;
 use super::steal::Stolen;
 use super::{Core, PeersUnnotified, Scheduler};
 use crate::os::clock;
@@ -32,9 +33,6 @@ const JOIN_AGAIN_AFTER_NS: u64 = 10_000_000;
 const LOADS_NS: u64 = 5_000;
 /// How many rounds of a poll pass between two looks at the clock, the timers and the driver.
 const ROUNDS: u32 = 8;
-/// If so many rounds took longer than this, another thread had the processor in between. The time
-/// beyond this was not polled.
-const PREEMPTED_NS: u64 = 25_000;
 
 /// How long a sleep may take.
 #[derive(Clone, Copy)]
@@ -72,6 +70,8 @@ impl Scheduler {
         if !self.spin(&mut announced) {
             announced |= self.takes_requests();
             self.sleep(me, announced, ending);
+        } else if !announced && self.host_goes_on(me) {
+            return;
         }
         // Withdraws both announcements. If another thread has withdrawn one before, it did so
         // because of something to do, perhaps a request that this scheduler will not get to. Then
@@ -130,56 +130,109 @@ impl Scheduler {
     /// the processor back later than one that has slept.
     #[cold]
     fn spin(&self, announced: &mut bool) -> bool {
-        let (span, charged) = self.with(|core| core.spin_for(self));
+        let (span, charged) = self.with(|core| {
+            if let Some(poll) = core.spin.uncounted.take() {
+                self.count_poll(core, poll, true);
+            }
+            core.spin_for(self)
+        });
         if span == 0 {
             return false;
         }
         if self.has_news() || self.take_overdue() {
+            self.with(|core| core.turn_at = clock::ticks());
             return true;
         }
         // A peer may wait for the effect of requests that were submitted in a batch.
         let mut found = self.with(|core| core.poll_driver(true)) || self.has_news();
-        let (loads, most) = if charged { (LOADS_NS, PREEMPTED_NS) } else { (0, u64::MAX) };
-        let (mut last, mut polled, mut late_at) = (clock::ticks(), 0, loads);
+        let loads = if charged { LOADS_NS } else { 0 };
+        let (mut now, mut late_at) = (clock::ticks(), loads);
+        let mut poll = Poll::new(charged);
         // The wait of the host is probably the next that ends, because it was the last that began.
         // Then its lines come together with that of the inbox.
         let host = self.current_waiter();
-        while !found && polled < span && !self.stop.load(Ordering::Relaxed) {
+        while !found && poll.polled < span && !self.stop.load(Ordering::Relaxed) {
             found = (0..ROUNDS).any(|_| {
                 threads::pause();
                 host.prefetch();
                 !self.inbox.is_empty() || (!self.queue.is_empty() && self.has_news())
             });
-            let late = !found && polled >= late_at;
+            let late = !found && poll.polled >= late_at;
             if late && !charged {
                 threads::yield_now();
             }
-            late_at = if late { polled + loads } else { late_at };
+            late_at = if late { poll.polled + loads } else { late_at };
             found = found
                 || self.with(|core| core.poll_driver(late))
                 || self.has_news()
                 || ((late || *announced) && self.find_request(announced));
-            let (before, now) = (last, clock::ticks());
-            let took = clock::ticks_to_ns(now.saturating_sub(before));
-            (last, polled) = (now, polled + took.min(most));
-            if took > most {
+            let before = std::mem::replace(&mut now, clock::ticks());
+            poll.last = now.saturating_sub(before);
+            if !found && poll.end_round() {
                 // Other threads need this processor, so this one sleeps.
-                self.with(|core| core.spin.give_up());
                 break;
             }
         }
         self.with(|core| {
-            (core.turn_at, core.spin.left) = (last, last);
+            (core.turn_at, core.spin.left) = (now, now);
             core.spin.sent |= !self.inbox.is_empty() || !self.queue.is_empty();
-            core.holder_due = if found { core.holder_due } else { 0 };
-            add(&self.counters.idle_spins, 1);
-            add(&self.counters.idle_spins_paid, found.into());
-            add(&self.counters.idle_spin_ns, polled);
-            if charged {
-                add(&self.counters.idle_spin_charged_ns, core.spin.charge(polled, found));
+            if found {
+                core.spin.uncounted = Some(poll);
+            } else {
+                core.holder_due = 0;
+                self.count_poll(core, poll, false);
             }
         });
         found
+    }
+
+    /// Counts a poll, and charges for it.
+    fn count_poll(&self, core: &mut Core, mut poll: Poll, found: bool) {
+        if poll.end_round() {
+            core.spin.give_up();
+        }
+        add(&self.counters.idle_spins, 1);
+        add(&self.counters.idle_spins_paid, found.into());
+        add(&self.counters.idle_spin_ns, poll.polled);
+        if poll.charged {
+            add(&self.counters.idle_spin_charged_ns, core.spin.charge(poll.polled, found));
+        }
+    }
+
+    /// Called after a poll, whose last reading of the clock is `turn_at`. If all that has happened
+    /// is that the wait of the host has ended, does what the whole turn would do: the host, which
+    /// is worker `me`, is Running. Otherwise changes nothing and returns false.
+    #[cold]
+    fn host_goes_on(&self, me: WorkerId) -> bool {
+        let host = self.current_waiter();
+        // The letters and requests that were sent before the wake-up are seen after this.
+        let alone = self.inbox.has_only(host)
+            && self.inbox.has_no_letters()
+            && host.is_parked_at(self.inbox)
+            && self.queue.is_empty()
+            && self.peers_unnotified.get() == PeersUnnotified::Nothing;
+        let goes_on = alone
+            && self.with(|core| {
+                let now = core.turn_at;
+                // Only the host is ready, so choosing it passes over nothing.
+                let first = core.workers.runnable() == 0
+                    && core.awaited.is_none()
+                    && !core.fairness.goes_by_age()
+                    && (core.has_any() == 0 || core.nothing_is_due(now))
+                    && self.inbox.take_only(host);
+                if first {
+                    let events = [(RingEvent::Arrive, me, 0), (RingEvent::Switch, me, 0)];
+                    core.record_all(events, now);
+                    core.workers.resume(me);
+                    core.begin_turn(self, now);
+                    self.publish_at_times(core);
+                }
+                first
+            });
+        if goes_on {
+            self.check();
+        }
+        goes_on
     }
 
     /// Returns whether a turn would find something to do. Makes no system call.

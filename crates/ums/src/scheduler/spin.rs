@@ -81,6 +81,39 @@ impl Governor {
     }
 }
 
+/// If some rounds of a poll, between two readings of the clock, took longer than this, another
+/// thread had the processor in between. The time beyond this was not polled.
+const PREEMPTED_NS: u64 = 25_000;
+
+/// A poll.
+#[derive(Debug)]
+pub(super) struct Poll {
+    /// How many nanoseconds it took, without its last rounds.
+    pub polled: u64,
+    /// How long its last rounds took, in ticks.
+    pub last: u64,
+    /// Whether another thread had the processor in between.
+    preempted: bool,
+    /// Whether it is charged to the budget.
+    pub charged: bool,
+}
+
+impl Poll {
+    pub const fn new(charged: bool) -> Poll {
+        Poll { polled: 0, last: 0, preempted: false, charged }
+    }
+
+    /// Adds the last rounds. Returns whether another thread had the processor in between;
+    /// always false for a poll that is not charged.
+    pub fn end_round(&mut self) -> bool {
+        let most = if self.charged { PREEMPTED_NS } else { u64::MAX };
+        let took = clock::ticks_to_ns(std::mem::replace(&mut self.last, 0));
+        self.polled += took.min(most);
+        self.preempted |= took > most;
+        self.preempted
+    }
+}
+
 /// The governor of one scheduler, with the times that it needs. All times are in ticks.
 #[derive(Debug)]
 pub(super) struct Spin {
@@ -99,13 +132,17 @@ pub(super) struct Spin {
     peer_ran: u64,
     /// The peer to look at next.
     pub next_peer: usize,
+    /// The last poll, if it has found something and was not counted yet: the worker that has got
+    /// something runs first.
+    pub uncounted: Option<Poll>,
 }
 
 impl Spin {
     pub const fn new() -> Spin {
         let governor = Governor::new();
         let (turns, began, left, earned, peer_ran) = (0, 0, 0, 0, 0);
-        Spin { governor, turns, began, left, sent: false, earned, peer_ran, next_peer: 0 }
+        let (sent, next_peer, uncounted) = (false, 0, None);
+        Spin { governor, turns, began, left, sent, earned, peer_ran, next_peer, uncounted }
     }
 
     /// Called when nothing can run, at this time and after so many turns. Returns how many

@@ -111,11 +111,7 @@ impl Scheduler {
     /// nothing to look at.
     #[inline(never)]
     fn nothing_is_due(&self, core: &mut Core, now: u64) -> bool {
-        self.inbox.is_empty()
-            && core.done.is_empty()
-            && core.routines.is_empty()
-            && core.driver_is_quiet(now)
-            && core.timers_are_quiet(now)
+        self.inbox.is_empty() && core.nothing_is_due(now)
     }
 
     #[cold]
@@ -200,6 +196,15 @@ impl Core {
     #[inline]
     pub(super) fn has_any(&self) -> usize {
         self.routines.len() | self.io.outstanding() | self.timers.len()
+    }
+
+    /// Returns whether no request has completed and no timer has expired. `now` is as for `quiet`.
+    #[inline]
+    pub(super) fn nothing_is_due(&mut self, now: u64) -> bool {
+        self.done.is_empty()
+            && self.routines.is_empty()
+            && self.driver_is_quiet(now)
+            && self.timers_are_quiet(now)
     }
 
     /// Records several events, for which the clock was read at `at`.

@@ -465,6 +465,23 @@ impl Inbox {
         }
     }
 
+    /// Returns whether this worker has arrived, and no other has. If so, the caller sees what the
+    /// thread that pushed the worker did before, such as to send a letter.
+    #[inline]
+    pub(crate) fn has_only(&self, waiter: &'static Waiter) -> bool {
+        // Acquire: also the link, which stays as it is until the waiter is taken.
+        std::ptr::eq(self.stack.load(Ordering::Acquire), waiter)
+            && waiter.next.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Takes this worker, for which `has_only` has returned true. Returns false, and changes
+    /// nothing, if another worker has arrived since.
+    #[inline]
+    pub(crate) fn take_only(&self, waiter: &'static Waiter) -> bool {
+        let (at, none) = (std::ptr::from_ref(waiter).cast_mut(), null_mut());
+        self.stack.compare_exchange(at, none, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     /// Takes every worker that has arrived, and passes each to `each`, the oldest first. No other
     /// thread touches their links once they are taken.
     pub(crate) fn take_all(&self, mut each: impl FnMut(&'static Waiter)) {

@@ -140,6 +140,12 @@ impl Inbox {
         self.stack.load(Ordering::Relaxed).addr() | self.mail_count.load(Ordering::Relaxed)
     }
 
+    /// Returns whether no letter has arrived.
+    #[inline]
+    pub(crate) fn has_no_letters(&self) -> bool {
+        self.mail_count.load(Ordering::Relaxed) == 0
+    }
+
     /// Takes all letters, the oldest first.
     pub(crate) fn letters(&self) -> Vec<Letter> {
         if self.mail_count.load(Ordering::Acquire) == 0 {
