@@ -100,6 +100,7 @@ impl<S> std::panic::RefUnwindSafe for ShortLock<S> {}
 /// A short lock that is held, and the state that it guards.
 pub struct ShortGuard<'a, S> {
     home: &'a ShortLock<S>,
+    #[cfg_attr(loom, allow(dead_code))]
     how: How<'a>,
     /// Dropped after the lock has been released.
     #[allow(dead_code)] // Held for its drop.
