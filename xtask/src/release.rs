@@ -150,7 +150,8 @@ const CHECKS: &[Check] = &[
         // what is left are lists, words and statistics.
         env: &[("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks")],
         commands: &["cargo +nightly miri test -q --locked -p ums --no-default-features --lib -- \
-             lists::io_ lists::siblings wait_stats watch::word os::asleep os::atomic_ref way_out"],
+             lists::io_ lists::siblings wait_stats watch::word os::asleep os::atomic_ref way_out \
+             block::memory closure_and_result"],
     },
 ];
 

@@ -212,3 +212,19 @@ impl SpareBlocks {
         Some(f(unsafe { &mut *here.blocks.get() }))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spare_block_is_taken_once_and_the_one_that_was_kept_last_comes_first() {
+        let mut spare = Spare::default();
+        let blocks = [(); 3].map(|()| allocate(BLOCKS[0]));
+        assert!(blocks.iter().all(|at| spare.push(*at)));
+        let taken = [(); 4].map(|()| spare.pop());
+        assert_eq!(taken, [Some(blocks[2]), Some(blocks[1]), Some(blocks[0]), None]);
+        assert_eq!(spare.len(), 0);
+        blocks.into_iter().for_each(|at| free(at, BLOCKS[0]));
+    }
+}
