@@ -91,6 +91,7 @@ impl Scheduler {
     }
 
     /// Ends the turn of a worker that has ended a request, for which no joiner goes first.
+    // Inlined into the worker's loop, its only caller: as a call, it took 40 instructions more.
     #[inline(always)]
     fn finish_beside_others(
         &self,
