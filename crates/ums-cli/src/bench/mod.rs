@@ -42,7 +42,7 @@ const BENCHES: [Bench; 16] = [
     },
     Bench {
         name: "spawn",
-        keys: "cpus=1 n=1000000 workers=512",
+        keys: "cpus=1 n=1000000 workers=auto",
         what: "batches of 1000 empty tasks, spawned and joined",
         run: tasks::spawn,
         short: &["cpus=1 n=20000"],
@@ -63,7 +63,7 @@ const BENCHES: [Bench; 16] = [
     },
     Bench {
         name: "skynet",
-        keys: "cpus=1 leaves=1000000 workers=512",
+        keys: "cpus=1 leaves=1000000 workers=auto",
         what: "a tree of tasks, ten children each",
         run: tasks::skynet,
         short: &["leaves=10000"],

@@ -67,18 +67,21 @@ impl Setup {
     }
 
     /// Builds a node of one scheduler for each of the first `cpus` processors, and pins the process
-    /// to them.
-    pub fn node(&self, cpus: u64, workers: u64) -> Result<Node, Stop> {
+    /// to them. Each scheduler has at most so many workers; `None` means as the library decides.
+    pub fn node(&self, cpus: u64, workers: impl Into<Option<u64>>) -> Result<Node, Stop> {
         pin(cpus)?;
         let builder = Node::builder()
             .schedulers(cpus as usize)
-            .max_workers((workers as usize).saturating_mul(cpus as usize))
             .queue_limit(1 << 22)
             .io(self.io)
             .event_ring(self.events)
             .detect_blocking(self.detect)
             .warnings(self.warnings)
             .pin(cpus > 1);
+        let builder = match workers.into() {
+            Some(workers) => builder.max_workers((workers as usize).saturating_mul(cpus as usize)),
+            None => builder,
+        };
         let builder =
             if self.stack > 0 { builder.stack_size(self.stack as usize) } else { builder };
         let spin = self.spin_ns.map(Duration::from_nanos);

@@ -31,12 +31,20 @@ pub fn switch(args: &BenchArgs) -> Ran {
     Ok(())
 }
 
+/// Reads `workers=`. `None`: as the library decides.
+fn workers(args: &BenchArgs) -> Result<Option<u64>, Stop> {
+    match args.text("workers", "auto") {
+        "auto" => Ok(None),
+        _ => Ok(Some(args.number("workers", 0)?)),
+    }
+}
+
 /// `spawn cpus= n=`: tasks spawn batches of 1000 empty tasks, and join them.
 pub fn spawn(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let cpus = cpus(args)?;
     let n = args.number("n", 1_000_000)?;
-    let workers = args.number("workers", 512)?;
+    let workers = workers(args)?;
     args.all_known()?;
     let lines = setup.lines(format!("spawn/{cpus}cpu"));
     let node = setup.node(cpus, workers)?;
@@ -59,7 +67,7 @@ pub fn skynet(args: &BenchArgs) -> Ran {
     let setup = Setup::read(args)?;
     let cpus = cpus(args)?;
     let leaves = args.number("leaves", 1_000_000)?;
-    let workers = args.number("workers", 512)?;
+    let workers = workers(args)?;
     args.all_known()?;
     let lines = setup.lines(format!("skynet/{cpus}cpu"));
     let node = setup.node(cpus, workers)?;

@@ -294,7 +294,8 @@ impl Scheduler {
     /// Finds a worker for a queued request. Tries, in this order: the current worker if it is idle
     /// (no switch is needed); the worker that became idle last; a new worker within the limit; and
     /// for an urgent request, a new worker beyond the limit. Workers beyond the limit carry out
-    /// only urgent requests, and are ended after a while of being idle.
+    /// only urgent requests, and are ended after a while of being idle. If the limit is raised
+    /// (limit.rs) while such a worker is idle, that one is taken in place of a new one.
     #[inline]
     fn worker_for(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
         let idle = if urgent { core.workers.idle.len as usize } else { core.idle_for_all(self) };
@@ -304,7 +305,14 @@ impl Scheduler {
             return Some(if idle { current } else { core.workers.idle.tail });
         }
         let limit = self.has_room(core);
-        (core.may_create() && (limit || urgent)).then(|| self.create_worker(core, !limit)).flatten()
+        if !core.may_create() || !(limit || urgent) {
+            return None;
+        }
+        if core.workers.idle.len > 0 {
+            self.grant_one(core);
+            return Some(core.workers.idle.tail);
+        }
+        self.create_worker(core, !limit)
     }
 
     /// Returns whether a queued request could start now. The answer is true exactly if `worker_for`
@@ -342,8 +350,14 @@ impl Core {
     /// Returns how many idle workers any request may use: those within the limit.
     #[inline]
     pub(super) fn idle_for_all(&self, scheduler: &Scheduler) -> usize {
-        let beyond = self.workers.count().saturating_sub(scheduler.options.limit.hard);
-        (self.workers.idle.len as usize).saturating_sub(beyond)
+        (self.workers.idle.len as usize).saturating_sub(self.reserve_workers(scheduler))
+    }
+
+    /// Returns how many workers are beyond the limit, and carry out only urgent requests.
+    #[inline]
+    pub(super) fn reserve_workers(&self, scheduler: &Scheduler) -> usize {
+        let limit = scheduler.options.limit.soft + self.standstill.granted;
+        self.workers.count().saturating_sub(limit)
     }
 }
 

@@ -269,7 +269,7 @@ impl Scheduler {
         let others_first = core.workers.runnable() > 0 && !core.fairness.goes_by_age();
         if self.queue.is_empty()
             || others_first
-            || core.workers.count() > self.options.limit.hard
+            || core.reserve_workers(self) > 0
             || !self.nothing_has_happened(core, now)
         {
             return None;

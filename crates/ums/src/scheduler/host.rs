@@ -142,7 +142,7 @@ impl Scheduler {
         debug_assert_eq!(added, id);
         set(&self.counters.workers, core.workers.count());
         core.create_again = 0;
-        self.made_one(core);
+        self.made_one(core, reserve);
         add(&self.counters.workers_created, 1);
         add(&self.counters.reserve_workers, u64::from(reserve));
         self.roster.lock().insert(id, waiter);
@@ -156,6 +156,7 @@ impl Scheduler {
         id: WorkerId,
     ) -> (&'static Waiter, ExecutionContext) {
         let removed = core.workers.remove(id);
+        self.removed_one(core);
         set(&self.counters.workers, core.workers.count());
         removed
     }

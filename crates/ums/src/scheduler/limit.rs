@@ -16,12 +16,17 @@
 //! for schedulers whose workers are busy and never become free, for example with one connection
 //! each.
 //!
+//! A request that a worker waits for gets a worker beyond the limits, too (a *reserve* worker). It
+//! carries out only such urgent requests, until one of the two rules lets it carry out others.
+//! Otherwise each join of a tree of tasks would make a worker, which would then begin another
+//! branch of the tree, whose joins make further ones.
+//!
 //! At the hard limit, requests wait in the queue. If a standstill lasts for a second there, it is
 //! reported on stderr. It may be permanent, because the workers may wait for requests in the queue.
 //!
-//! *Progress* is a change of the number of turns minus the number of workers created. A new worker
-//! takes one turn when it begins its first wait, so the difference does not change while the only
-//! events are new workers that begin to wait.
+//! *Progress* is a change of the number of turns minus the number of workers that were created, or
+//! raised from the reserve. Such a worker takes one turn when it begins its first wait, so the
+//! difference does not change while the only events are such workers that begin to wait.
 
 use std::sync::atomic::Ordering;
 
@@ -49,19 +54,38 @@ impl Scheduler {
             }
             return false;
         }
-        let now = clock::now();
-        self.standstill_in(core, now, STANDSTILL_NS) == 0 || self.is_overdue(core, now)
+        self.stands_still(core) || self.has_overdue(core)
     }
 
-    fn progress_of_workers(&self) -> u64 {
+    /// Returns whether there was no progress for long enough. Reads the clock only if there was
+    /// none since the last call.
+    fn stands_still(&self, core: &mut Core) -> bool {
+        let progress = self.progress_of_workers(core);
+        if core.standstill.progress != progress {
+            (core.standstill.progress, core.standstill.since) = (progress, 0);
+            self.standstill_told.store(false, Ordering::Relaxed);
+            return false;
+        }
+        self.standstill_in(core, clock::now(), STANDSTILL_NS) == 0
+    }
+
+    /// Returns whether the oldest request is overdue. Reads the clock only if that is likely.
+    fn has_overdue(&self, core: &mut Core) -> bool {
+        let oldest = self.queue.fronts()[1];
+        let waited = oldest.map_or(0, |enqueued| clock::ticks().saturating_sub(enqueued));
+        clock::ticks_to_ns(waited) >= OVERDUE_NS && self.is_overdue(core, clock::now())
+    }
+
+    fn progress_of_workers(&self, core: &Core) -> u64 {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        of(&self.counters.turns).wrapping_sub(of(&self.counters.workers_created))
+        let begun = of(&self.counters.workers_created).wrapping_add(core.standstill.grants);
+        of(&self.counters.turns).wrapping_sub(begun)
     }
 
     /// Returns the nanoseconds until the standstill has lasted for `span`, if there is no progress
     /// before; 0 if it has.
     fn standstill_in(&self, core: &mut Core, now: u64, span: u64) -> u64 {
-        let progress = self.progress_of_workers();
+        let progress = self.progress_of_workers(core);
         if core.standstill.progress != progress || core.standstill.since == 0 {
             (core.standstill.progress, core.standstill.since) = (progress, now);
             self.standstill_told.store(false, Ordering::Relaxed);
@@ -94,11 +118,26 @@ impl Scheduler {
     }
 
     /// Notes that a worker was created. Beyond the soft limit, a pause begins before the next
-    /// overdue request gets one.
-    pub(super) fn made_one(&self, core: &mut Core) {
+    /// overdue request gets one. A worker that is no `reserve` raises the number of workers that
+    /// may carry out any request.
+    pub(super) fn made_one(&self, core: &mut Core, reserve: bool) {
         if core.workers.count() > self.options.limit.soft {
             core.standstill.overdue = clock::now();
+            core.standstill.granted += usize::from(!reserve);
         }
+    }
+
+    /// Lets one more of the existing workers carry out any request.
+    pub(super) fn grant_one(&self, core: &mut Core) {
+        core.standstill.overdue = clock::now();
+        core.standstill.granted += 1;
+        core.standstill.grants += 1;
+    }
+
+    /// Notes that a worker was removed.
+    pub(super) fn removed_one(&self, core: &mut Core) {
+        let beyond = core.workers.count().saturating_sub(self.options.limit.soft);
+        core.standstill.granted = core.standstill.granted.min(beyond);
     }
 
     /// Returns in how many nanoseconds to check again whether one more worker may be created, or
@@ -138,7 +177,7 @@ impl Scheduler {
     }
 
     fn tell_the_standstill(&self, core: &mut Core, count: usize) {
-        let progress = self.progress_of_workers();
+        let progress = self.progress_of_workers(core);
         if core.standstill.progress != progress {
             // The next look without progress reads the clock. This one may be one of many.
             (core.standstill.progress, core.standstill.since) = (progress, 0);
@@ -213,6 +252,40 @@ mod tests {
             [none_waits, look()]
         });
         assert_eq!(looks, [u64::MAX, STANDSTILL_TOLD_NS]);
+    }
+
+    /// Otherwise it would begin another branch of a tree of tasks, whose joins need more workers.
+    #[test]
+    fn an_idle_reserve_worker_begins_another_request_only_when_that_is_overdue() {
+        let node = Node::builder().schedulers(1).take_over_blocked(false).build().unwrap();
+        node.run(|| {
+            let at = || {
+                let here = here().expect("it runs on a worker");
+                let soft = here.options.limit.soft;
+                here.with(|core| (core.workers.count(), soft, core.standstill.granted))
+            };
+            let soft = at().1;
+            let gate = Arc::new(Event::manual(false));
+            let waiters = (1..soft).map(|_| {
+                let gate = gate.clone();
+                crate::spawn(move || gate.wait().unwrap())
+            });
+            let waiters: Vec<_> = waiters.collect();
+            while at().0 < soft {
+                crate::yield_now();
+            }
+            crate::spawn(|| ()).join().unwrap();
+            assert_eq!(at(), (soft + 1, soft, 0), "the task was carried out by a reserve worker");
+            let queued = crate::spawn(|| ());
+            crate::yield_now();
+            assert!(at().2 > 0 || !queued.is_finished(), "the reserve worker has begun it");
+            std::thread::sleep(std::time::Duration::from_nanos(OVERDUE_NS));
+            crate::yield_now();
+            assert!(queued.is_finished(), "it was overdue");
+            assert_eq!(at(), (soft + 1, soft, 1), "no further worker was made");
+            gate.set();
+            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        });
     }
 
     /// Of two workers, the one of the awaited task is beyond the limit.

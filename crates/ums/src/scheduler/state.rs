@@ -67,8 +67,7 @@ pub(crate) struct Scheduler {
     pub(super) yielding: fn(&Scheduler) -> WayOut,
     /// The scheduler's last events, if they are recorded.
     pub ring: Option<&'static EventRing>,
-    /// How many requests this scheduler has taken from other schedulers. Written by the baton's
-    /// holder.
+    /// How many requests this scheduler took from others. Written by the baton's holder.
     pub(super) adopted: AtomicUsize,
     /// How many requests have ended on this scheduler. Written by the baton's holder.
     pub(super) ended: AtomicUsize,
@@ -79,8 +78,7 @@ pub(crate) struct Scheduler {
     pub(super) holder_number: u32,
     /// Users that belong to this scheduler.
     pub users: AtomicUsize,
-    /// Whether this scheduler gets new requests. An offline scheduler carries out only the requests
-    /// that it has.
+    /// Whether this scheduler gets new requests. If not, it carries out only those that it has.
     pub online: AtomicBool,
     pub stop: AtomicBool,
     /// The hidden scheduler that runs the preemptive code of fiber workers.
@@ -250,6 +248,10 @@ pub(crate) struct Standstill {
     pub(super) since: u64,
     /// When a worker was last created for an overdue request.
     pub(super) overdue: u64,
+    /// How many workers beyond the soft limit may carry out any request.
+    pub(super) granted: usize,
+    /// How often a reserve worker became such a worker.
+    pub(super) grants: u64,
     /// Whether a message has reported that the hard limit is reached.
     pub(super) told: bool,
 }
