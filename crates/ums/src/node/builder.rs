@@ -45,6 +45,8 @@ pub struct Builder {
     pub(super) ring: bool,
     pub(super) warnings: bool,
     pub(super) for_c: bool,
+    #[cfg(test)]
+    pub(super) soft_limit: Option<usize>,
 }
 
 impl Default for Builder {
@@ -74,6 +76,8 @@ impl Default for Builder {
             ring: true,
             warnings: true,
             for_c: false,
+            #[cfg(test)]
+            soft_limit: None,
         }
     }
 }

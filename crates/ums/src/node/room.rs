@@ -29,10 +29,20 @@ impl WorkerLimit {
 impl Builder {
     /// Returns the limit of a node with this number of schedulers and processors.
     pub(super) fn limit(&self, cpus: usize, schedulers: usize) -> WorkerLimit {
-        match self.max_workers {
+        let limit = match self.max_workers {
             Some(most) => WorkerLimit::of_builder(most),
             None => self.automatic(self.kind, cpus, schedulers),
-        }
+        };
+        #[cfg(test)]
+        let limit = WorkerLimit { soft: self.soft_limit.unwrap_or(limit.soft), ..limit };
+        limit
+    }
+
+    /// Sets the soft limit, below that of `max_workers`.
+    #[cfg(test)]
+    pub(crate) fn soft_limit(mut self, n: usize) -> Builder {
+        self.soft_limit = Some(n);
+        self
     }
 
     /// Returns the limit for which the system has room, but at least one worker for each scheduler.

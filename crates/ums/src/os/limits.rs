@@ -9,7 +9,8 @@ pub const CLASSIC_WORKERS: usize = 255;
 /// How long a worker may be idle before it is destroyed: 15 minutes.
 pub const TRIM_AFTER_NS: u64 = 15 * 60 * 1_000_000_000;
 /// How long an idle reserve worker is kept for the next request that needs one: 1 s. (A reserve
-/// worker is one beyond the limit, for the request of a user that holds a resource.)
+/// worker is one beyond the limit, for the request of a user that holds a resource, or for a task
+/// that another one joins. Between the soft and the hard limit it is kept for 10 s.)
 pub const TRIM_RESERVE_AFTER_NS: u64 = 1_000_000_000;
 /// How much longer a scheduler sleeps for each 1,000 timers that are set if many are due soon, so
 /// that one sleep serves several of them: 10 us, and 500 us at most. (With 100,000 timers in a

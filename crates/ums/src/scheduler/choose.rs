@@ -299,7 +299,7 @@ impl Scheduler {
     #[inline]
     fn worker_for(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
         let idle = if urgent { core.workers.idle.len as usize } else { core.idle_for_all(self) };
-        if idle > 0 {
+        if idle > 0 || self.raises_one(core) {
             let current = core.current;
             let idle = current != STANDBY && core.workers.get(current).state == State::Idle;
             return Some(if idle { current } else { core.workers.idle.tail });
@@ -307,10 +307,6 @@ impl Scheduler {
         let limit = self.has_room(core);
         if !core.may_create() || !(limit || urgent) {
             return None;
-        }
-        if core.workers.idle.len > 0 {
-            self.grant_one(core);
-            return Some(core.workers.idle.tail);
         }
         self.create_worker(core, !limit)
     }

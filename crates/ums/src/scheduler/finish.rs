@@ -269,7 +269,7 @@ impl Scheduler {
         let others_first = core.workers.runnable() > 0 && !core.fairness.goes_by_age();
         if self.queue.is_empty()
             || others_first
-            || core.reserve_workers(self) > 0
+            || core.reserve_workers(self) > core.workers.idle.len as usize
             || !self.nothing_has_happened(core, now)
         {
             return None;

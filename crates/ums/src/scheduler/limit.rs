@@ -47,7 +47,7 @@ impl Scheduler {
 
     #[cold]
     fn has_room_beyond(&self, core: &mut Core, count: usize) -> bool {
-        if count >= self.options.limit.hard {
+        if self.to_raise(core) >= self.options.limit.hard {
             if !self.queue.is_empty() {
                 self.tell_the_limit(core, count);
                 self.tell_the_standstill(core, count);
@@ -55,6 +55,14 @@ impl Scheduler {
             return false;
         }
         self.stands_still(core) || self.has_overdue(core)
+    }
+
+    /// Returns the number that the rules raise: of workers or, if a reserve worker is idle, of
+    /// those that carry out any request.
+    fn to_raise(&self, core: &Core) -> usize {
+        let for_all = self.options.limit.soft + core.standstill.granted;
+        let count = core.workers.count();
+        if core.workers.idle.len > 0 { count.min(for_all) } else { count }
     }
 
     /// Returns whether there was no progress for long enough. Reads the clock only if there was
@@ -127,11 +135,15 @@ impl Scheduler {
         }
     }
 
-    /// Lets one more of the existing workers carry out any request.
-    pub(super) fn grant_one(&self, core: &mut Core) {
+    /// Lets one more of the workers carry out any request, if one is idle and the rules allow it.
+    pub(super) fn raises_one(&self, core: &mut Core) -> bool {
+        if core.workers.idle.len == 0 || !core.may_create() || !self.has_room(core) {
+            return false;
+        }
         core.standstill.overdue = clock::now();
         core.standstill.granted += 1;
         core.standstill.grants += 1;
+        true
     }
 
     /// Notes that a worker was removed.
@@ -149,7 +161,7 @@ impl Scheduler {
         let soon = |left: u64| if left == 0 { OVERDUE_PAUSE_NS } else { left };
         match count {
             _ if count < self.options.limit.soft => u64::MAX,
-            _ if count < self.options.limit.hard => {
+            _ if self.to_raise(core) < self.options.limit.hard => {
                 let still = later(self.standstill_in(core, now, STANDSTILL_NS));
                 // The pause after a failed creation is awaited elsewhere (`sleep_for`).
                 let overdue = self.overdue_in(core, now).filter(|_| core.may_create());
@@ -285,6 +297,26 @@ mod tests {
             assert_eq!(at(), (soft + 1, soft, 1), "no further worker was made");
             gate.set();
             waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        });
+    }
+
+    /// All workers that there may be exist, and the only idle one is a reserve worker.
+    #[test]
+    fn a_standstill_at_the_hard_limit_lets_a_reserve_worker_carry_out_any_request() {
+        let node = Node::builder().schedulers(1).max_workers(2).soft_limit(1);
+        let node = node.take_over_blocked(false).build().unwrap();
+        node.run(|| {
+            crate::spawn(|| ()).join().unwrap();
+            let counts = || {
+                let here = here().expect("it runs on a worker");
+                here.with(|core| (core.workers.count(), core.standstill.granted))
+            };
+            assert_eq!(counts(), (2, 0));
+            let gate = Arc::new(Event::manual(false));
+            let sets = gate.clone();
+            let _queued = crate::spawn(move || sets.set());
+            gate.wait_for(std::time::Duration::from_secs(5)).expect("the queued task has run");
+            assert_eq!(counts(), (2, 1));
         });
     }
 
