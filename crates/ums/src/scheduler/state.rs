@@ -246,7 +246,7 @@ pub(crate) struct Standstill {
     pub(super) progress: u64,
     /// When `progress` changed last.
     pub(super) since: u64,
-    /// When a worker was last created for an overdue request.
+    /// When a worker beyond the soft limit was last created or granted.
     pub(super) overdue: u64,
     /// How many workers beyond the soft limit may carry out any request.
     pub(super) granted: usize,
