@@ -67,10 +67,15 @@ fn program(errand: &str) {
     let (kind, act) = kind_and_act(errand);
     end_with_stdin();
     let node = build(kind, |b| b.schedulers(1));
-    let other = start(&node, 0, || ums::sleep(HELD_UP));
+    // Whenever the guilty worker begins, this one waits or is ready.
+    let other = start(&node, 0, || {
+        while !ENOUGH.load(SeqCst) {
+            ums::sleep(ms(10)).unwrap();
+        }
+    });
     let run = if act == "spins" { guilty_of_spinning } else { guilty_of_sleeping };
     on(&node, 0, run);
-    other.join().unwrap().unwrap();
+    other.join().unwrap();
     assert_eq!(on(&node, 0, || "goes on"), "goes on");
 }
 
