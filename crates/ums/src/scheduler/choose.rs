@@ -9,6 +9,7 @@ use crate::scheduler::lists::fairness::{Line, Ready};
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::{RequestState, WorkRequest};
+use crate::scheduler::work_queue::QueuePlace;
 
 impl Scheduler {
     /// Chooses what runs next and makes it Running: a worker, or a worker that starts a queued
@@ -36,7 +37,7 @@ impl Scheduler {
             if queued > 0
                 && one_lane
                 && !core.fairness.goes_by_age()
-                && let Some(id) = self.start_queued(core, false)
+                && let Some(id) = self.start_queued(core, false, None)
             {
                 // Only one lane has anything, so choosing its first request passes over nothing.
                 return Some(id);
@@ -85,6 +86,14 @@ impl Scheduler {
             urgent = urgent.filter(|_| for_urgent);
             queued = queued.filter(|_| for_others);
         }
+        let others = urgent.is_some() || core.workers.runnable() > 0;
+        let mut place = None;
+        if queued.is_some() && core.fairness.goes_by_age() {
+            let found = self.first_by_age(core);
+            if others || found.is_some() {
+                (queued, place) = found.unzip();
+            }
+        }
         loop {
             let (ahead, behind) = (core.workers.signalled, core.workers.yielded);
             let signalled = core.workers.first_since(ahead);
@@ -94,7 +103,8 @@ impl Scheduler {
             let id = match line {
                 Line::Urgent | Line::Queued => {
                     let is_urgent = line == Line::Urgent;
-                    let Some(id) = self.start_queued(core, is_urgent) else {
+                    let place = place.filter(|_| !is_urgent);
+                    let Some(id) = self.start_queued(core, is_urgent, place) else {
                         *if is_urgent { &mut urgent } else { &mut queued } = None;
                         continue;
                     };
@@ -253,11 +263,30 @@ impl Scheduler {
         max(&self.counters.passed_over_max, core.fairness.longest().into());
     }
 
-    /// Gives the first request of a lane to a worker. Returns None if there is no worker for it, or
-    /// if another scheduler has taken the request.
-    fn start_queued(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
+    /// Gives the first request of a lane to a worker, or the one at this place. Returns None if
+    /// there is no worker for it, or if another scheduler has taken the request.
+    fn start_queued(
+        &self,
+        core: &mut Core,
+        urgent: bool,
+        place: Option<QueuePlace>,
+    ) -> Option<WorkerId> {
         let id = self.worker_for(core, urgent)?;
-        self.start_on(core, id, self.queue.take(urgent))
+        let request = self.take_queued(core, urgent, place);
+        self.start_on(core, id, request)
+    }
+
+    #[inline]
+    fn take_queued(
+        &self,
+        core: &mut Core,
+        urgent: bool,
+        place: Option<QueuePlace>,
+    ) -> Option<WorkRequest> {
+        let Some(place) = place else { return self.queue.take(urgent) };
+        let request = self.queue.take_at(place)?;
+        core.fairness.search.begins();
+        Some(request)
     }
 
     /// Starts a request on this worker. Returns None if there is no request, because another

@@ -266,21 +266,15 @@ impl Scheduler {
     #[inline]
     fn next_request(&self, core: &mut Core, now: u64) -> Option<WorkRequest> {
         // If there are workers beyond the limit, this may be one that takes urgent requests only.
-        let others_first = core.workers.runnable() > 0 && !core.fairness.goes_by_age();
         if self.queue.is_empty()
-            || others_first
+            || core.workers.runnable() > 0
+            || core.fairness.goes_by_age()
             || core.reserve_workers(self) > core.workers.idle.len as usize
             || !self.nothing_has_happened(core, now)
         {
             return None;
         }
-        // While everything goes by age, no worker may have been ready for longer than the request.
-        let lists = [core.workers.signalled, core.workers.yielded];
-        let [signalled, yielded] =
-            lists.map(|list| core.workers.first_since(list).unwrap_or(u64::MAX));
-        let request = self.queue.take_own_until(signalled.min(yielded))?;
-        core.fairness.chosen_by_age();
-        Some(request)
+        self.queue.take_first_own()
     }
 
     /// Worker `me`, which has ended its request, begins this one at once.

@@ -48,6 +48,7 @@ mod kinds;
 mod limit;
 pub(crate) mod lists;
 mod options;
+mod parents;
 mod park;
 mod peers;
 mod preempt;

@@ -234,7 +234,7 @@ impl<T> JoinHandle<T> {
         let me = current::about_to_wait();
         let taken = self.promote(me.here());
         let join = self.result.begin_to_join();
-        me.waiter().in_wait_for(join.state(), as_victim, || {
+        me.waiter().in_wait_for(&join.seen(), as_victim, || {
             // A task that was taken must stay with this worker's scheduler: the worker keeps the
             // baton until it has parked, and from the end of the wait until it has forgotten it.
             let (ticket, here) = me.begin_here(what().on(join.state()));

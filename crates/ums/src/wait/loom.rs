@@ -102,6 +102,11 @@ impl Owned for Borrowed {
         assert!(self.0.load(Ordering::Relaxed), "it was asked after it was gone");
         tell(Owner::User(1));
     }
+
+    fn joined(&self) -> Option<Joined> {
+        assert!(self.0.load(Ordering::Relaxed), "it was asked after it was gone");
+        None
+    }
 }
 
 #[test]
@@ -121,6 +126,23 @@ fn loom_what_a_waiter_borrows_stays_while_it_is_asked() {
         resource.0.store(false, Ordering::Relaxed);
         assert!(granter.join().unwrap());
         let _ = looker.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_what_a_waiter_borrows_stays_while_two_ask() {
+    ::loom::model(|| {
+        let me = waiter();
+        let resource = Arc::new(Borrowed(atomic::AtomicBool::new(true)));
+        let lookers = me.in_wait_for(&*resource, AsVictim::Never, || {
+            let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
+            let lookers = [(); 2].map(|()| ::loom::thread::spawn(move || _ = ticket.joined()));
+            assert!(end(ticket, Outcome::Granted));
+            ticket.park_thread(crate::os::clock::NEVER);
+            lookers
+        });
+        resource.0.store(false, Ordering::Relaxed);
+        lookers.into_iter().for_each(|looker| looker.join().unwrap());
     });
 }
 

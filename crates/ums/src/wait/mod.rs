@@ -63,7 +63,9 @@ pub(crate) use record::COMPLETED;
 pub(crate) use scoped::{Key, Values};
 pub(crate) use thread::thread_waiter;
 pub(crate) use ticket::Claimed;
-pub(crate) use waiter::{AsVictim, Inbox, Letter, Owned, Owner, Ticket, WAITERS, Waiter, What};
+pub(crate) use waiter::{
+    AsVictim, Inbox, Joined, Letter, Owned, Owner, Ticket, WAITERS, Waiter, What,
+};
 
 #[cfg(all(test, loom))]
 mod loom;

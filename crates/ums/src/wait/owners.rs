@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   looker                              waiter
-//!   L1 asked = true                     W1 the wait is claimed (a swap of the waiter's word)
+//!   L1 asked = true (an exchange)       W1 the wait is claimed (a swap of the waiter's word)
 //!   L2 has the wait not ended yet?      W2 takes the outcome
 //!   L3 if so, ask the resource          W3 while asked: wait
 //!   L4 asked = false                    W4 returns; the resource may end
@@ -18,6 +18,9 @@
 //! L1, L2, W1 and W3 are sequentially consistent, so they have one order. If L2 finds that the wait
 //! has not ended, W1 comes after L2, and therefore W3 comes after L1. So W3 sees `asked = true` or,
 //! if the looker has finished, L4. Unless a looker asks, this costs a wait one load, W3.
+//!
+//! One looker asks at a time: if L1 finds `asked` set, another looker has set it, and the looker
+//! tries again or gives up.
 //!
 //! A question is asked only between L2 and L4 (in `Ticket::hold`). During that time the waiter is
 //! in its wait or waits at W3, so the resource that it borrows is alive.

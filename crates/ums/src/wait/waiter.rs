@@ -9,7 +9,6 @@
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
-use std::sync::MutexGuard;
 /// Atomics of the standard library, for fields that take part in no protocol. The models in
 /// `loom.rs` need not check them.
 use std::sync::atomic as plain;
@@ -26,7 +25,6 @@ use crate::os::counted::AtomicU16;
 use crate::os::driver::Waker;
 use crate::os::event::ThreadEvent;
 use crate::os::linux::plain::{prefetch, prefetch_to_write};
-use crate::os::lock::Lock;
 use crate::os::pool::{Member, Pool, Pooled};
 use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
@@ -279,6 +277,22 @@ pub(crate) enum AsVictim {
 pub(crate) trait Owned: Sync {
     /// Calls `tell` for each owner that this wait is for.
     fn owners(&self, waiter: Ticket, tell: &mut dyn FnMut(Owner));
+
+    /// Returns what the wait is for, if it is a join.
+    fn joined(&self) -> Option<Joined> {
+        None
+    }
+}
+
+/// A work request for whose end a worker or thread waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Joined {
+    /// When it was queued, in ticks.
+    pub enqueued: u64,
+    /// A number that stands for its code.
+    pub code: usize,
+    /// The worker that carries it out, if it has begun and not ended.
+    pub runner: Option<&'static Waiter>,
 }
 
 /// What other threads may ask about a wait. It lives in the frame of `Waiter::in_wait_for`.
@@ -405,13 +419,32 @@ impl Ticket {
         })
     }
 
+    /// Returns what this wait is for, if it is a join. Returns `None` if it is none or has ended,
+    /// and also if another thread asks its question at this moment, for which the caller would have
+    /// to wait.
+    pub(crate) fn joined(self) -> Option<Joined> {
+        if self.may_ask() { self.hold_asked(|question| question.resource.joined())? } else { None }
+    }
+
     /// Calls `f` with the wait's question, and keeps the waiter in its wait meanwhile; see
     /// `owners`. Returns `None` if the wait has ended or carries no question.
     pub(super) fn hold<T>(self, f: impl FnOnce(&Question<'_>) -> T) -> Option<T> {
-        let _alone = lookers();
-        let Waiter { question, .. } = self.waiter;
+        while !self.may_ask() {
+            // Another looker asks this question at this moment, which takes a few instructions.
+            atomic::let_others_run();
+        }
+        self.hold_asked(f)
+    }
+
+    /// Sets `asked`. Returns false if another looker has set it.
+    fn may_ask(self) -> bool {
         let asked = &self.waiter.record.view.asked;
-        asked.store(true, Ordering::SeqCst);
+        asked.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Does the same for the looker that has set `asked`.
+    fn hold_asked<T>(self, f: impl FnOnce(&Question<'_>) -> T) -> Option<T> {
+        let Waiter { question, .. } = self.waiter;
         atomic::no_overtaking();
         let word = self.waiter.word.load(Ordering::SeqCst);
         let still = word == self.waiting();
@@ -419,15 +452,9 @@ impl Ticket {
         // SAFETY: Held: a question that is found in the wait stays in its frame until `asked` is
         // false, and borrows the resource for as long.
         let told = unsafe { question.as_ref() }.map(f);
-        asked.store(false, Ordering::Release);
+        self.waiter.record.view.asked.store(false, Ordering::Release);
         told
     }
-}
-
-/// Admits one looker at a time, because the field `asked` has room for one.
-fn lookers() -> MutexGuard<'static, ()> {
-    static ALONE: Lock<()> = Lock::new(());
-    ALONE.lock()
 }
 
 impl Waiter {

@@ -23,9 +23,9 @@ use super::origin::{Origin, RequestId, UserId};
 use crate::os::atomic;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock::{self, NEVER};
-use crate::os::counted::AtomicU64;
+use crate::os::counted::{AtomicU32, AtomicU64};
 use crate::os::short_lock::ShortLock;
-use crate::wait::{Bounds, Claimed, Inbox, Owned, Owner, Ticket, Waiter};
+use crate::wait::{Bounds, Claimed, Inbox, Joined, Owned, Owner, Ticket, Waiter};
 
 // The word of a request has its phase in the two lowest bits, and three marks.
 const PHASE: u32 = 3;
@@ -103,6 +103,8 @@ pub(crate) struct RequestState {
     /// One more than the number of the scheduler that took it last from another's queue; 0 for
     /// none.
     thief: atomic::AtomicU32,
+    /// While the request is in the stale lane of a work queue: the worker that has queued it.
+    pub parent: AtomicU32,
     word: atomic::AtomicU32,
     /// How many references exist to the block of memory that contains this (`block.rs`).
     pub(super) refs: atomic::AtomicU32,
@@ -132,6 +134,7 @@ impl RequestState {
             enqueued: clock::ticks(),
             position: AtomicU64::new(0),
             thief: atomic::AtomicU32::new(0),
+            parent: AtomicU32::new(0),
             word: atomic::AtomicU32::new(QUEUED),
             refs: atomic::AtomicU32::new(2),
             runner: AtomicRef::new(),
@@ -373,13 +376,31 @@ impl RequestState {
     }
 }
 
-/// A wait for a request's end is a wait for the worker that carries the request out.
-impl Owned for RequestState {
-    fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
+impl RequestState {
+    /// Returns the waiter of the worker that carries the request out, if one does.
+    fn runner(&self) -> Option<&'static Waiter> {
         let runs = || self.word.load(Ordering::Acquire) & PHASE == RUNNING;
         let runner = runs().then(|| self.runner.load()).flatten();
         // The phase is read again, because the runner may have ended the request and begun another.
-        runner.filter(|_| runs()).map(Owner::Waiter).into_iter().for_each(tell);
+        runner.filter(|_| runs())
+    }
+}
+
+/// A request for whose end a worker or thread waits, as others see it.
+pub(crate) struct JoinedRequest<'a> {
+    pub state: &'a RequestState,
+    pub code: usize,
+}
+
+/// A wait for a request's end is a wait for the worker that carries the request out.
+impl Owned for JoinedRequest<'_> {
+    fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
+        self.state.runner().map(Owner::Waiter).into_iter().for_each(tell);
+    }
+
+    fn joined(&self) -> Option<Joined> {
+        let JoinedRequest { state, code } = *self;
+        Some(Joined { enqueued: state.enqueued, code, runner: state.runner() })
     }
 }
 

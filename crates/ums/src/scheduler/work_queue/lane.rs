@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use crate::scheduler::lists::WorkerId;
 use crate::scheduler::request::{RequestState, WorkRequest};
 
 /// The value of `since` that says that the lane is empty.
@@ -28,6 +29,52 @@ impl Default for Lane {
     fn default() -> Lane {
         Lane { places: VecDeque::new(), first: 0, len: 0, since: EMPTY }
     }
+}
+
+/// Which requests are alike: the upper half is the worker that has queued them, their *parent*, and
+/// the lower half a part of the number that stands for their code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestMark(pub(super) u64);
+
+impl RequestMark {
+    #[inline]
+    pub(super) fn of(parent: WorkerId, code: usize) -> RequestMark {
+        // Bounded: it is the lower half of the number.
+        RequestMark(u64::from(parent) << 32 | u64::from(code as u32))
+    }
+
+    /// Returns the worker that has queued it; no worker's number if none has.
+    pub fn parent(self) -> WorkerId {
+        (self.0 >> 32) as WorkerId
+    }
+
+    /// Returns whether this code may be that of the requests. Other code is mostly not.
+    pub fn may_run(self, code: usize) -> bool {
+        // Bounded: both are lower halves.
+        self.0 as u32 == code as u32
+    }
+}
+
+/// A request that was found in a lane.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    pub position: u64,
+    pub mark: RequestMark,
+    /// When it was queued, in ticks.
+    pub enqueued: u64,
+}
+
+/// How many requests in a row `next_unlike` passes over at most.
+const ROW: usize = 64;
+
+/// Returns the first of these requests, without those in a row at the beginning that have this
+/// mark.
+pub(super) fn next_unlike(
+    mut requests: impl Iterator<Item = Seen>,
+    last: Option<RequestMark>,
+) -> Option<Seen> {
+    let unlike = requests.by_ref().take(ROW).find(|seen| Some(seen.mark) != last);
+    unlike.or_else(|| requests.next())
 }
 
 /// How many empty places a lane may keep, beyond one for each request in it.
@@ -94,6 +141,25 @@ impl Lane {
             self.since = self.front().map_or(EMPTY, |first| first.state().enqueued);
         }
         Some(request)
+    }
+
+    /// Returns the first request from this position on, without those in a row from there that have
+    /// this mark.
+    pub fn next_unlike(&self, from: u64, last: Option<RequestMark>) -> Option<Seen> {
+        let from = from.max(self.first);
+        let places = self.places.iter().skip(from.saturating_sub(self.first) as usize);
+        let requests = (from..).zip(places).filter_map(|(at, place)| Some((at, place.as_ref()?)));
+        let seen = requests.map(|(position, request)| {
+            let RequestState { parent, enqueued, .. } = request.state();
+            let mark = RequestMark::of(parent.load(Ordering::Relaxed), request.code());
+            Seen { position, mark, enqueued: *enqueued }
+        });
+        next_unlike(seen, last)
+    }
+
+    /// Takes the request that has this position, if there is one.
+    pub fn take_at(&mut self, position: u64) -> Option<WorkRequest> {
+        self.take(position.checked_sub(self.first)? as usize)
     }
 
     pub fn drain(&mut self) -> impl Iterator<Item = WorkRequest> {

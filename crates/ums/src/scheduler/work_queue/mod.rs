@@ -25,7 +25,8 @@ mod ring;
 
 use std::sync::atomic::Ordering;
 
-use self::lane::{EMPTY, Lane};
+pub(crate) use self::lane::RequestMark;
+use self::lane::{EMPTY, Lane, Seen};
 pub(crate) use self::ring::Queued;
 use self::ring::{IN_RING, Ring};
 use crate::os::atomic;
@@ -33,6 +34,7 @@ use crate::os::counted::{AtomicU8, AtomicU64, AtomicUsize};
 use crate::os::planted::{self, Bug};
 use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::fairness::{LaneSearch, Search};
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::wait::error::EnqueueError;
 
@@ -54,6 +56,14 @@ pub(crate) struct WorkQueue {
     /// The queue refuses requests of callers that come before this one in [`Caller`].
     open_to: AtomicU8,
     bound: usize,
+}
+
+/// Where `WorkQueue::first_that` has found a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QueuePlace {
+    Stale(u64),
+    Own(u64),
+    Fresh,
 }
 
 #[derive(Default)]
@@ -162,12 +172,57 @@ impl WorkQueue {
         self.earlier(self.own.front())
     }
 
-    /// Takes the first request of the own lane, if no request of another lane goes before it, and
-    /// if it was queued at this time or before. Returns None also if another thread has just taken
-    /// that request.
+    /// Takes the first request of the own lane, if no request of another lane goes before it.
+    /// Returns None also if another thread has just taken that request.
     #[inline]
-    pub fn take_own_until(&self, time: u64) -> Option<WorkRequest> {
-        if self.urgent() > 0 { None } else { self.own.take_until(time.min(self.since_of(1))) }
+    pub fn take_first_own(&self) -> Option<WorkRequest> {
+        if self.urgent() > 0 { None } else { self.own.take_until(self.since_of(1)) }
+    }
+
+    /// Finds the request that was queued first, of those that are not urgent and that *go*: when it
+    /// was queued, in ticks, and where it is. A request of the shared fresh lane goes. `goes` is
+    /// asked for the others, with the request's mark and the time at which it was queued; of a row
+    /// of requests of one mark, only for the first. The search begins where `search` has stopped,
+    /// and goes on as long as that allows.
+    #[cold]
+    pub fn first_that(
+        &self,
+        search: &mut Search,
+        goes: impl Fn(RequestMark, u64) -> bool,
+    ) -> Option<(u64, QueuePlace)> {
+        let mut found = None;
+        if !search.ended {
+            let [stale, own] = &mut search.lanes;
+            let next_stale = |at, last| self.lock().stale.next_unlike(at, last);
+            let next_own = |at, last| self.own.next_unlike(at, last);
+            let first_stale = first_in(stale, &next_stale, &goes);
+            // All of the stale lane was queued before all of the own lane.
+            found = match first_stale {
+                Some(seen) => Some((seen.enqueued, QueuePlace::Stale(seen.position))),
+                None => first_in(own, &next_own, &goes)
+                    .map(|seen| (seen.enqueued, QueuePlace::Own(seen.position))),
+            };
+            search.ended = found.is_none() && search.lanes.iter().all(LaneSearch::may_look);
+        }
+        let fresh =
+            Some((self.lock().fresh.since, QueuePlace::Fresh)).filter(|fresh| fresh.0 != EMPTY);
+        found.into_iter().chain(fresh).min_by_key(|found| found.0)
+    }
+
+    /// Takes the request that `first_that` has found. If another thread has just taken it, returns
+    /// None, or the next one of the fresh lane.
+    #[cold]
+    pub fn take_at(&self, place: QueuePlace) -> Option<WorkRequest> {
+        if let QueuePlace::Own(position) = place {
+            return self.own.take_at(position);
+        }
+        let mut lanes = self.lock();
+        let taken = match place {
+            QueuePlace::Stale(position) => lanes.stale.take_at(position),
+            _ => lanes.fresh.pop_front(),
+        };
+        self.publish(&lanes);
+        taken
     }
 
     /// Takes this request, if it is in the own lane.
@@ -457,6 +512,27 @@ impl WorkQueue {
         let other = lanes.fresh.since.min(lanes.stale.since);
         self.since[1].store(other, Ordering::Relaxed);
     }
+}
+
+/// Returns the first request of a lane that goes, and moves the search behind those that do not.
+/// `next` returns the first request from a position on, without those in a row from there that have
+/// a mark.
+fn first_in(
+    search: &mut LaneSearch,
+    next: &dyn Fn(u64, Option<RequestMark>) -> Option<Seen>,
+    goes: &dyn Fn(RequestMark, u64) -> bool,
+) -> Option<Seen> {
+    let mut last = None;
+    while search.may_look() {
+        let seen = next(search.at, last)?;
+        if goes(seen.mark, seen.enqueued) {
+            search.at = seen.position;
+            return Some(seen);
+        }
+        (search.at, last) = (seen.position + 1, Some(seen.mark));
+        search.looks += 1;
+    }
+    None
 }
 
 impl Lanes {

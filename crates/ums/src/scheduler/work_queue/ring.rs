@@ -27,6 +27,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{self as plain, Ordering};
 
+use super::lane::{RequestMark, Seen, next_unlike};
 use crate::os::atomic::{AtomicU64, AtomicUsize};
 use crate::scheduler::lists::{NO_WORKER, WorkerId};
 use crate::scheduler::request::{RequestId, RequestSlot, RequestState, UserId, WorkRequest};
@@ -49,8 +50,8 @@ struct Entry {
     enqueued: AtomicU64,
 }
 
-/// The slots, and a mark for the request in each: the worker that queued it, and its code. The
-/// marks are apart, because other threads read slots only, two of which fill a cache line.
+/// The slots, and the mark of the request in each. The marks are apart, because other threads read
+/// slots only, two of which fill a cache line.
 struct Entries {
     slots: Box<[Entry; SLOTS as usize]>,
     /// For the baton's holder only, so their lines are not counted among those that are shared.
@@ -76,13 +77,6 @@ impl Queued {
         let RequestState { id, user, enqueued, .. } = *state;
         Queued { id, user, urgent: state.is_urgent(), enqueued }
     }
-}
-
-/// Returns the mark of a request that this worker queues. The lower half is a part of the number
-/// that stands for its code.
-#[inline]
-fn mark(parent: WorkerId, code: usize) -> u64 {
-    u64::from(parent) << 32 | u64::from(code as u32)
 }
 
 #[inline]
@@ -125,7 +119,7 @@ impl Ring {
         let entry =
             |_| Entry { slot: RequestSlot::new(), id: zero(), user: zero(), enqueued: zero() };
         let slots: Box<[Entry]> = (0..SLOTS).map(entry).collect();
-        let unused = |_| plain::AtomicU64::new(mark(NO_WORKER, 0));
+        let unused = |_| plain::AtomicU64::new(RequestMark::of(NO_WORKER, 0).0);
         let marks: Box<[plain::AtomicU64]> = (0..SLOTS).map(unused).collect();
         let many = "as many were made";
         Box::new(Entries {
@@ -171,10 +165,17 @@ impl Ring {
 
 /// What only the baton's holder calls.
 impl Ring {
-    /// Takes the request that is in the slot of the next one. It is the oldest here.
+    /// Takes the request that is in the slot of the next one. It is the oldest here. The request
+    /// then says which worker has queued it.
     pub fn take_next_slot(&self) -> Option<WorkRequest> {
-        let taken = self.entry(self.queued() as u64)?.slot.take();
+        let entries = self.entries.get()?;
+        let next = index(self.queued() as u64);
+        let taken = entries.slots[next].slot.take();
         self.count_here(taken.is_some());
+        if let Some(request) = &taken {
+            let mark = RequestMark(entries.marks[next].load(Ordering::Relaxed));
+            request.state().parent.store(mark.parent(), Ordering::Relaxed);
+        }
         taken
     }
 
@@ -194,8 +195,8 @@ impl Ring {
         }
         let state = request.state();
         state.position.store(IN_RING | position, Ordering::Relaxed);
-        let mark = mark(parent, request.code());
-        entries.marks[index(position)].store(mark, Ordering::Relaxed);
+        let mark = RequestMark::of(parent, request.code());
+        entries.marks[index(position)].store(mark.0, Ordering::Relaxed);
         // Release, and in this order: for `Entry::read`.
         entry.user.store(state.user, Ordering::Release);
         entry.enqueued.store(state.enqueued, Ordering::Release);
@@ -230,6 +231,27 @@ impl Ring {
         let front = self.find(first, tail);
         self.head.store(front.map_or(tail, |(position, _)| position), Ordering::Relaxed);
         front.map(|(_, enqueued)| enqueued)
+    }
+
+    /// Returns the first request from this position on, without those in a row from there that have
+    /// this mark.
+    pub fn next_unlike(&self, from: u64, last: Option<RequestMark>) -> Option<Seen> {
+        let entries = self.entries.get()?;
+        let tail = self.tail.load(Ordering::Relaxed);
+        let requests = (from.max(self.first(tail))..tail).filter_map(|position| {
+            let entry = &entries.slots[index(position)];
+            let enqueued = entry.enqueued.load(Ordering::Relaxed);
+            let mark = RequestMark(entries.marks[index(position)].load(Ordering::Relaxed));
+            (!entry.slot.is_free()).then_some(Seen { position, mark, enqueued })
+        });
+        next_unlike(requests, last)
+    }
+
+    /// Takes the request that has this position, if there is one.
+    pub fn take_at(&self, position: u64) -> Option<WorkRequest> {
+        let taken = self.entry(position)?.slot.take()?;
+        self.taken_here(position);
+        Some(taken)
     }
 
     /// Takes the oldest request, if it was queued at this time or before.
@@ -289,7 +311,8 @@ impl Ring {
         }
         let entries = self.entries.get()?;
         let found = entries.marks[index(position)].load(Ordering::Relaxed);
-        (found == mark(parent, code)).then(|| (position, &entries.slots[index(position)]))
+        (found == RequestMark::of(parent, code).0)
+            .then(|| (position, &entries.slots[index(position)]))
     }
 
     /// Returns whether a request is here that was queued before this one, which `take_own` or

@@ -8,6 +8,7 @@ use super::lane::PLACES_KEPT;
 use super::*;
 use crate::os::clock::NEVER;
 use crate::os::counted::AtomicBool;
+use crate::scheduler::lists::NO_WORKER;
 use crate::scheduler::request::{Family, RequestRef, RequestState, make};
 
 fn request(user: u64, urgent: bool) -> WorkRequest {
@@ -66,13 +67,19 @@ fn of(request: Option<WorkRequest>) -> Option<u64> {
     request.map(|request| request.state().enqueued)
 }
 
+/// Returns which worker queues a request at the time `step`.
+fn worker_of(step: u64) -> WorkerId {
+    1 + (step / 100 % 3) as WorkerId
+}
+
 /// Queues a request at the time `step`, in one of two ways.
 fn queue_at(queue: &WorkQueue, step: u64, urgent: bool, own: bool) -> (RequestRef, bool) {
     let mut state = RequestState::new(step, urgent);
     state.enqueued = step;
     let (new, result) = make(state, || ());
     let by = Caller::Request;
-    let queued = if own { queue.push_own(new, by, 1) } else { queue.push(new, by) };
+    let parent = worker_of(step);
+    let queued = if own { queue.push_own(new, by, parent) } else { queue.push(new, by) };
     (result.request(), queued.is_ok())
 }
 
@@ -85,13 +92,49 @@ fn take_this(queue: &WorkQueue, expected: &mut Expected, request: &RequestState)
     assert_eq!(queue.has_older(found.state()), older);
 }
 
-/// Takes the first request of the own lane, if it was queued at this time or before.
-fn take_until(queue: &WorkQueue, expected: &mut Expected, until: u64) {
-    let fits = |first: &u64| *first <= until && expected.urgent.is_empty();
-    let first = expected.others.first().copied().filter(fits);
+/// Takes the first request of the own lane.
+fn take_first_own(queue: &WorkQueue, expected: &mut Expected) {
+    let first = expected.others.first().copied().filter(|_| expected.urgent.is_empty());
     let first = first.filter(|first| queue.own.front_seen() == Some(*first));
-    assert_eq!(of(queue.take_own_until(until)), first);
+    assert_eq!(of(queue.take_first_own()), first);
     first.into_iter().for_each(|taken| expected.forget(taken));
+}
+
+/// Takes a request that goes, if those of this worker go. A search that has passed over it finds it
+/// when it begins again.
+fn take_of(
+    queue: &WorkQueue,
+    expected: &mut Expected,
+    search: &mut Search,
+    worker: WorkerId,
+) -> bool {
+    let fresh: Vec<u64> = queue.lock().fresh.iter().map(|r| r.state().enqueued).collect();
+    let goes = |queued: u64| worker_of(queued) == worker || fresh.contains(&queued);
+    let first = expected.others.iter().copied().find(|queued| goes(*queued));
+    let (mut found, mut ends) = (None, 0);
+    while found.is_none() && ends < 2 {
+        found = queue.first_that(search, |mark, queued| {
+            assert_eq!(mark.parent(), worker_of(queued));
+            mark.parent() == worker
+        });
+        ends += u32::from(search.ended);
+        search.next_period();
+    }
+    let taken = found.map(|(queued, place)| (queued, of(queue.take_at(place))));
+    assert_eq!(taken.is_some(), first.is_some());
+    taken.inspect(|(queued, taken)| {
+        assert!(goes(*queued) && *taken == Some(*queued));
+        expected.forget(*queued);
+    });
+    taken.map(|taken| taken.0) == first
+}
+
+/// Half of the searches begin with the oldest request.
+fn search_for(queue: &WorkQueue, expected: &mut Expected, search: &mut Search, random: u64) {
+    let anew = random & 1 == 0;
+    let search = if anew { &mut Search::default() } else { search };
+    let first = take_of(queue, expected, search, worker_of(random >> 1));
+    assert!(first || !anew);
 }
 
 /// Closes the queue. It must count its requests as it has shown them. Returns their number.
@@ -124,6 +167,7 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
     let mut random = 1u64;
     let mut all: Vec<RequestRef> = Vec::new();
     let mut left = 0;
+    let mut search = Search::default();
     for step in 0..40_000u64 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(step);
         // One of the last requests, because most of the older ones have left.
@@ -138,7 +182,8 @@ fn the_lanes_are_served_as_one_row_whatever_leaves_from_the_middle_u29_g11() {
                 assert_eq!(of(queue.take(urgent)), expected.first(urgent), "step {step}");
             }
             1 => assert_eq!(of(queue.take(false)), expected.first(false), "step {step}"),
-            2 => take_until(&queue, &mut expected, (random >> 45) % (step + 1)),
+            2 if random >> 45 & 1 == 0 => take_first_own(&queue, &mut expected),
+            2 => search_for(&queue, &mut expected, &mut search, random >> 46),
             3 => {
                 let found = old.and_then(|old| of(queue.remove(old)));
                 found.into_iter().for_each(|found| expected.forget(found));
@@ -402,9 +447,76 @@ fn a_request_that_is_taken_by_its_age_begins_the_next_search_behind_it() {
     let queue = WorkQueue::new(3000);
     let all: Vec<_> = (1..=100).map(|step| queue_at(&queue, step, false, true).0).collect();
     for step in 1..=all.len() as u64 {
-        assert_eq!(of(queue.take_own_until(step)), Some(step));
+        assert_eq!(of(queue.take_first_own()), Some(step));
         assert_eq!(queue.own.begins_at(), step, "the search passes no free slot");
     }
+}
+
+fn push_of(queue: &WorkQueue, parent: WorkerId, step: u64) {
+    let mut state = RequestState::new(0, false);
+    state.enqueued = step;
+    let new = make(state, || ()).0;
+    assert!(queue.push_own(new, Caller::Request, parent).is_ok());
+}
+
+/// Otherwise each look for the next request would pass all requests of a long row.
+#[test]
+fn a_search_asks_about_a_row_of_requests_of_one_worker_once_in_a_while_b9() {
+    let queue = WorkQueue::new(3000);
+    // More than the own lane holds: the first are in the stale lane.
+    (1..=1500).for_each(|step| push_of(&queue, 7, step));
+    push_of(&queue, 8, 1501);
+    push_of(&queue, 7, 1502);
+    let (mut search, asked) = (Search::default(), Cell::new(0));
+    let only_of_8 = |mark: RequestMark, _| {
+        asked.set(asked.get() + 1);
+        mark.parent() == 8
+    };
+    let (queued, place) = queue.first_that(&mut search, only_of_8).expect("worker 8's");
+    assert_eq!(queued, 1501);
+    assert!((20..30).contains(&asked.take()));
+    assert_eq!(of(queue.take_at(place)), Some(1501));
+    assert!(queue.first_that(&mut search, only_of_8).is_none() && search.ended);
+    assert!(asked.take() <= 2, "it goes on where it was");
+    assert!(queue.first_that(&mut search, only_of_8).is_none());
+    assert_eq!(asked.take(), 0, "it has seen all");
+    queue.push(request(0, false), Caller::Request).unwrap_or_else(|_| unreachable!());
+    assert!(matches!(queue.first_that(&mut search, only_of_8), Some((_, QueuePlace::Fresh))));
+    drop(queue.close());
+}
+
+/// Completion routines queue such requests.
+#[test]
+fn a_search_finds_requests_that_no_worker_has_queued_b9() {
+    for (number, lane) in [(10, "own"), (1100, "stale")] {
+        let queue = WorkQueue::new(3000);
+        (1..=number).for_each(|step| push_of(&queue, NO_WORKER, step));
+        let of_none = |mark: RequestMark, _| mark.parent() == NO_WORKER;
+        let mut search = Search::default();
+        let (queued, place) = queue.first_that(&mut search, of_none).expect(lane);
+        assert_eq!((queued, of(queue.take_at(place))), (1, Some(1)), "{lane}");
+        drop(queue.close());
+    }
+}
+
+#[test]
+fn a_search_ends_for_a_period_when_it_has_looked_often_enough_b9() {
+    let queue = WorkQueue::new(3000);
+    (0..300).for_each(|step| push_of(&queue, 1 + step as WorkerId % 2, step));
+    let (mut search, asked) = (Search::default(), Cell::new(0));
+    let none_goes = |_, _| {
+        asked.set(asked.get() + 1);
+        false
+    };
+    assert!(queue.first_that(&mut search, none_goes).is_none());
+    assert_eq!((asked.get(), search.ended), (256, false));
+    assert!(queue.first_that(&mut search, |_, _| true).is_none(), "in the same period");
+    search.next_period();
+    assert!(queue.first_that(&mut search, none_goes).is_none());
+    assert_eq!((asked.get(), search.ended), (300, true));
+    search.next_period();
+    assert_eq!(queue.first_that(&mut search, |_, _| true).map(|found| found.0), Some(0));
+    drop(queue.close());
 }
 
 #[test]

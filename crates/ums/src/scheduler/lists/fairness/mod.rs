@@ -7,8 +7,9 @@
 //! 1. The first line goes before the second, and the second before the other two. Of those two, the
 //!    line whose first thing has been ready longer goes first.
 //! 2. [`Fairness`] counts the choices that leave something older behind. When it has counted K of
-//!    them, the next choices go by age alone: as many choices as there are things ready, but at
-//!    most K. Then it counts from 0 again.
+//!    them, a *period* begins in which choices go by age alone: as many choices as there are things
+//!    ready, but at most K. It ends before that with the first choice of something that was not
+//!    ready when it began. Then it counts from 0 again.
 //! 3. A worker that waits for a queued request of its own scheduler starts it at once, and goes on
 //!    at once when the request ends. Each of the two is a *choice of a join*. It goes before all
 //!    lines except the first. The joiner goes before workers whose wait has ended only if the join
@@ -24,22 +25,35 @@
 //!    the join is quick.
 //! 5. A choice that is counted, and is none of a join, counts as one more for each [`LONG`] ticks
 //!    of the turn that followed the last such choice.
+//! 6. In a period, a queued request is not ready if it is *left to its parent*, the worker that has
+//!    queued it: that worker waits for an earlier request of the same kind, which goes on
+//!    (scheduler/parents). If nothing else is ready, none is left. Once in [`PERIODS`] periods, the
+//!    oldest request is ready all the same.
 //!
-//! Rule 3 has a reason. A program that divides its work into a tree of tasks makes millions of
-//! joins, each of less than a microsecond. If each counted as a whole choice, a period that goes by
-//! age would come every few hundred microseconds. It would start all queued tasks of the tree, and
-//! each would then wait for its own tasks on a stack of its own, so that the caches no longer hold
-//! the stacks in use.
+//! Rules 3 and 6 have a reason. A program that divides its work into a tree of tasks makes millions
+//! of joins, each of less than a microsecond. If each counted as a whole choice, a period would
+//! come every few hundred microseconds. If a period began all queued tasks of the tree, each of
+//! them would wait for its own tasks on a stack of its own, and each further period would add more
+//! such stacks. The caches would not hold those in use, and a request that has nothing to do with
+//! the tree would be behind thousands of older tasks.
 //!
 //! **Bound.** Let w become ready when R others are. At most R + K others are chosen before w if R <
 //! K, and at most 2R + K in any case, whatever becomes ready meanwhile. Choices that leave a thing
 //! behind are counted here as rules 2 to 4 count them; the one that makes a period begin counts as
 //! what was left. Proof: while w is ready, each choice of a younger thing is counted, because w is
-//! left behind. So at most K choices are counted between two periods that go by age. In such a
-//! period nothing younger than w is chosen. The period reaches w, or it ends after K choices of
-//! things older than w, of which there are R. So at most R / K periods end before w is reached, and
-//! the younger things chosen are at most K * (R / K + 1), rounded down: K if R < K, and never more
-//! than R + K.
+//! left behind. So at most K choices are counted between two periods. In a period nothing younger
+//! than w is chosen. The period reaches w, or it ends after K choices of things older than w, of
+//! which there are R; or w was not ready yet when its first turn began, and the next period takes
+//! its place. So at most R / K periods end before w is reached, and the younger things chosen are
+//! at most K * (R / K + 1), rounded down: K if R < K, and never more than R + K.
+//!
+//! A request that a worker has queued is ready in this sense only when a period finds it. Usually
+//! the next one does. A search passes over [`LOOKS`] rows of requests that are left to their
+//! parents in a period, and one over which it has passed is found by the next search; so with n
+//! such rows it takes n / [`LOOKS`] periods, or twice as many. A request that is left has no bound
+//! of its own. Either the one for which its parent waits ends, and the parent runs; or that does
+//! not go on any more, and a search finds the request; or it goes on for long. Then one of those
+//! that are left begins in [`PERIODS`] periods, the oldest first.
 //!
 //! **In time.** While w is ready, each choice of a younger thing is counted. So by rule 5, the
 //! turns of K such choices last at most K * [`LONG`] ticks together, and the last of them goes
@@ -112,6 +126,65 @@ impl Ready {
 
 const ALL: [Line; 4] = [Line::Urgent, Line::Signalled, Line::Yielded, Line::Queued];
 
+/// In one of so many periods, the oldest request begins even if it is left to its parent.
+const PERIODS: u32 = 8;
+
+/// How many requests that are left to their parents, or rows of such requests, a period passes over
+/// at most in each lane. Each takes some 100 ns, and more if many places between them are empty.
+const LOOKS: u32 = 256;
+
+/// How far periods have looked for queued requests that are not left to their parents, from the
+/// oldest on. A period goes on where the last one has stopped. Once the search has reached the end,
+/// the next period begins with the oldest again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Search {
+    /// The search in the stale lane of the work queue, and in the own one.
+    pub lanes: [LaneSearch; 2],
+    /// Whether it has reached the end.
+    pub ended: bool,
+    /// How many periods there were since a request was last begun that might be left to its parent.
+    periods: u32,
+}
+
+/// The same for a lane.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LaneSearch {
+    /// The position at which the search goes on.
+    pub at: u64,
+    /// How many looks of this period were in vain.
+    pub looks: u32,
+}
+
+impl LaneSearch {
+    /// Returns whether this period may look at one more request.
+    pub fn may_look(&self) -> bool {
+        self.looks < LOOKS
+    }
+}
+
+impl Search {
+    /// Returns whether the oldest request is next, even if it is left to its parent.
+    pub fn takes_any(&self) -> bool {
+        self.periods >= PERIODS
+    }
+
+    /// Notes that a request begins that was found.
+    pub fn begins(&mut self) {
+        if self.takes_any() {
+            self.periods = 0;
+        }
+    }
+
+    /// Begins a period.
+    pub fn next_period(&mut self) {
+        self.periods = self.periods.saturating_add(1);
+        if std::mem::take(&mut self.ended) {
+            self.lanes = Default::default();
+        }
+        self.lanes.iter_mut().for_each(|lane| lane.looks = 0);
+    }
+}
+
 /// The rule and its counters.
 pub(crate) struct Fairness {
     /// K. If it is 0, every choice goes by age.
@@ -126,6 +199,10 @@ pub(crate) struct Fairness {
     pub turn: (u64, u64),
     /// How many of the next choices go by age.
     by_age: u32,
+    /// When the last period that goes by age began, in ticks.
+    period_began: u64,
+    /// How far the present period has looked for queued requests.
+    pub search: Search,
     /// The most that `passed` ever was.
     most: u32,
 }
@@ -135,7 +212,17 @@ impl Fairness {
     /// decides.
     pub fn new(max: u32) -> Fairness {
         let max = max.min(u32::MAX / WHOLE - 1);
-        Fairness { max, passed: 0, joined: 0, counted: 0, turn: (0, 0), by_age: 0, most: 0 }
+        Fairness {
+            max,
+            passed: 0,
+            joined: 0,
+            counted: 0,
+            turn: (0, 0),
+            by_age: 0,
+            period_began: 0,
+            search: Search::default(),
+            most: 0,
+        }
     }
 
     /// Returns whether age alone decides now.
@@ -164,7 +251,9 @@ impl Fairness {
     /// `left` things are still ready.
     pub fn chosen(&mut self, now: u64, line: Line, ready: &Ready, left: usize) {
         if self.goes_by_age() {
-            self.by_age -= 1;
+            // Nothing is left that was ready when the period began.
+            let over = ready.since(line) > Some(self.period_began);
+            self.by_age = if over { 0 } else { self.by_age - 1 };
             return;
         }
         let passes = |other: &Line| *other != line && ready.since(*other) <= ready.since(line);
@@ -172,12 +261,6 @@ impl Fairness {
             return;
         }
         self.passes_over(now, left);
-    }
-
-    /// Counts a choice that was made by age, if age alone decides now.
-    #[inline]
-    pub fn chosen_by_age(&mut self) {
-        self.by_age = self.by_age.saturating_sub(1);
     }
 
     /// Counts a choice at the time `now`, in ticks, that left something older behind, and was not
@@ -189,7 +272,7 @@ impl Fairness {
         let took = if began == before { ended.saturating_sub(began) } else { 0 };
         // Bounded by `max`.
         let more = (took / LONG).min(self.max.into()) as u32;
-        self.count(WHOLE + more * WHOLE, || left);
+        self.count(now, WHOLE + more * WHOLE, || left);
     }
 
     /// Counts a choice of a join at the time `now`, in ticks, that left something older behind.
@@ -198,7 +281,7 @@ impl Fairness {
     pub fn join_passes_over(&mut self, now: u64, left: impl FnOnce() -> usize) -> bool {
         let parts = self.parts(now);
         self.joined = now;
-        self.count(parts, left)
+        self.count(now, parts, left)
     }
 
     /// Returns how many choices, as whole ones, have left something older behind at most between
@@ -221,7 +304,7 @@ impl Fairness {
 
     /// Counts a choice in parts. Returns whether `passed` is more than it ever was.
     #[inline]
-    fn count(&mut self, parts: u32, left: impl FnOnce() -> usize) -> bool {
+    fn count(&mut self, now: u64, parts: u32, left: impl FnOnce() -> usize) -> bool {
         self.passed = self.passed.saturating_add(parts);
         let most = self.passed > self.most;
         if most {
@@ -229,6 +312,8 @@ impl Fairness {
         }
         if self.passed >= self.max * WHOLE {
             self.passed = 0;
+            self.period_began = now;
+            self.search.next_period();
             self.by_age = u32::try_from(left()).unwrap_or(u32::MAX).min(self.max);
         }
         most

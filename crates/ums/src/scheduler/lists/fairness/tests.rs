@@ -249,3 +249,38 @@ fn a_join_is_quick_if_its_choice_would_count_as_less_than_a_whole_one() {
     assert!(rule.is_quick(1) && rule.is_quick(whole));
     assert!(!rule.is_quick(1 + whole) && !rule.is_quick(100 * whole));
 }
+
+#[test]
+fn a_period_ends_when_nothing_is_left_that_was_ready_when_it_began_b9() {
+    let mut world = World::new(9);
+    (0..2).for_each(|_| world.arrive(Line::Yielded));
+    for _ in 0..9 {
+        world.now += 1;
+        world.arrive(Line::Signalled);
+        world.choose();
+    }
+    assert!(world.rule.goes_by_age());
+    // Many others become ready meanwhile, and one of them leaves.
+    world.now += 1;
+    (0..9).for_each(|_| world.arrive(Line::Signalled));
+    world.rule.by_age = 9;
+    let lines = [(); 3].map(|()| world.choose().expect("something is ready").0);
+    assert_eq!(lines, [Line::Yielded, Line::Yielded, Line::Signalled]);
+    assert!(!world.rule.goes_by_age());
+}
+
+#[test]
+fn in_one_of_eight_periods_the_oldest_request_begins_b9() {
+    let mut search = Search::default();
+    for _ in 0..2 {
+        let periods = (0..20).take_while(|_| {
+            search.next_period();
+            !search.takes_any()
+        });
+        assert_eq!(periods.count(), 7);
+        search.next_period();
+        assert!(search.takes_any(), "none has begun yet");
+        search.begins();
+        assert!(!search.takes_any());
+    }
+}

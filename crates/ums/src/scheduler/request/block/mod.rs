@@ -39,7 +39,7 @@ use std::task::{Context, Poll, Waker};
 
 use self::memory::Memory;
 pub(crate) use self::memory::SpareBlocks;
-use super::state::RequestState;
+use super::state::{JoinedRequest, RequestState};
 use crate::os::atomic::AtomicPtr;
 use crate::os::entry::Inside;
 use crate::os::panics::contain;
@@ -67,6 +67,14 @@ struct Header {
     state: RequestState,
     job: &'static Job,
     joiner: UnsafeCell<Option<Joiner>>,
+}
+
+impl Header {
+    /// Returns a number that stands for the code of the closure; see [`WorkRequest::code`].
+    #[inline]
+    fn code(&self) -> usize {
+        from_ref(self.job).addr()
+    }
 }
 
 /// The first part of the blocks of all requests with results of this type.
@@ -298,7 +306,7 @@ impl WorkRequest {
     /// code may have different numbers, but few.
     #[inline]
     pub fn code(&self) -> usize {
-        from_ref(self.0.header().job).addr()
+        self.0.header().code()
     }
 
     /// Drops this reference, unless it is the last one. The last one is returned, because dropping
@@ -449,6 +457,12 @@ impl<'a, T> Join<'a, T> {
     #[inline]
     pub fn state(&self) -> &'a RequestState {
         self.result.state()
+    }
+
+    /// Returns what others see of the request.
+    #[inline]
+    pub fn seen(&self) -> JoinedRequest<'a> {
+        JoinedRequest { state: self.state(), code: self.result.0.header().code() }
     }
 
     /// Stores the ticket that the end of the request claims. Returns false if the request has
