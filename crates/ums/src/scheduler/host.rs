@@ -27,7 +27,7 @@ use crate::scheduler::Peers;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::siblings::EndedSibling;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
-use crate::scheduler::request::WorkRequest;
+use crate::scheduler::request::{CarriedRequest, WorkRequest};
 use crate::wait::Waiter;
 
 /// How long to wait before the next attempt after a worker could not be created.
@@ -224,39 +224,38 @@ impl Scheduler {
     /// Carries out one work request, from start to end. `began` is the time at which the worker got
     /// the request, in ticks. The caller makes the joiner ready.
     #[inline]
-    fn carry_out(
-        &self,
-        mut request: WorkRequest,
-        waiter: &'static Waiter,
-        began: u64,
-    ) -> EndedRequest {
+    fn carry_out(&self, request: WorkRequest, waiter: &'static Waiter, began: u64) -> EndedRequest {
         let (mut joiner, mut has_ended) = (None, false);
         let code = request.code();
         let position = request.state().position.load(Ordering::Relaxed);
-        if !self.waited_too_long(&request) && request.state().start(waiter, began) {
+        let starts = !self.waited_too_long(&request) && request.state().start(waiter, began);
+        let mut left = if starts {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
+            let mut request = CarriedRequest::new(request);
             // A job catches panics of its request itself; this is for a panic of the job's own
-            // code.
-            let fine = self.run_request_code(waiter, || {
-                request.run();
-                // A request ends at once, also if its worker has lost the baton meanwhile.
-                if !request.state().is_alone() {
-                    joiner = request.end();
-                    has_ended = true;
-                }
-            });
+            // code. A request ends at once, also if its worker has lost the baton meanwhile.
+            let fine = self.run_request_code(waiter, || (has_ended, joiner) = request.run(waiter));
             add(&self.counters.panics, u64::from(!fine));
-            // Here the worker has the baton again.
-            if fine && !has_ended {
-                joiner = request.end();
-            }
-            waiter.record.spans.end_request();
+            has_ended |= !fine;
+            request.left()
         } else {
+            let mut request = CarriedRequest::new(request);
             // It drops the closure, and may call the waker of a future.
-            self.run_request_code(waiter, || joiner = request.give_up());
+            let fine = self.run_request_code(waiter, || (has_ended, joiner) = request.give_up());
+            has_ended |= !fine;
+            request.left()
+        };
+        // Here the worker has the baton again.
+        if let Some(request) = &mut left
+            && !has_ended
+        {
+            joiner = request.end();
+        }
+        if starts {
+            waiter.record.spans.end_request();
         }
         let mut now = clock::ticks();
-        if let Some(request) = request.drop_unless_last() {
+        if let Some(request) = left.and_then(WorkRequest::drop_unless_last) {
             joiner.take().into_iter().for_each(|joiner| ready_at(joiner, now));
             self.run_request_code(waiter, || drop(request));
             now = clock::ticks();

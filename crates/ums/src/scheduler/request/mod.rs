@@ -10,8 +10,8 @@ mod origin;
 mod state;
 
 pub(crate) use block::{
-    NoResult, RequestRef, RequestSlot, ResultOf, SpareBlocks, TaskResult, WorkRequest, make,
-    make_by,
+    CarriedRequest, NoResult, RequestRef, RequestSlot, ResultOf, SpareBlocks, TaskResult,
+    WorkRequest, make, make_by,
 };
 pub(crate) use holds::Holds;
 pub(crate) use origin::{Family, Origin};

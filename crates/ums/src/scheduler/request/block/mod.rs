@@ -1,7 +1,7 @@
 //! The memory of a work request: one block with its state, its closure, and later its result.
 //!
-//! Three types refer to a block, and the block counts the references. The last one that is dropped
-//! frees it.
+//! Three types refer to a block, and the word in its state counts the references. The last one that
+//! is dropped frees it.
 //!
 //! * A [`WorkRequest`] is the right to carry the request out, or to abandon it. Each request has
 //!   one.
@@ -39,11 +39,11 @@ use std::task::{Context, Poll, Waker};
 
 use self::memory::Memory;
 pub(crate) use self::memory::SpareBlocks;
-use super::state::{JoinedRequest, RequestState};
+use super::state::{JoinedRequest, RequestState, drop_ref, end_and_drop};
 use crate::os::atomic::AtomicPtr;
 use crate::os::entry::Inside;
 use crate::os::panics::contain;
-use crate::wait::{Claimed, Outcome, Ticket};
+use crate::wait::{Claimed, Outcome, Ticket, Waiter};
 
 /// Why a task that has ended has no result.
 pub(crate) enum NoResult {
@@ -234,8 +234,7 @@ impl<P: Part> Counted<P> {
 
     /// Makes another reference to the same block.
     fn another(&self) -> Counted<Header> {
-        let before = self.state().refs.fetch_add(1, Ordering::Relaxed);
-        assert!(before < u32::MAX / 2, "a request has too many references");
+        self.state().add_ref();
         Counted(self.0.cast())
     }
 }
@@ -251,9 +250,7 @@ impl<T> Counted<Front<T>> {
 impl<P: Part> Drop for Counted<P> {
     #[inline]
     fn drop(&mut self) {
-        let refs = &self.state().refs;
-        // If this is the only reference, no thread can make another, so no exchange is needed.
-        if refs.load(Ordering::Acquire) == 1 || refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if !drop_ref(self.state().word()) {
             // SAFETY: Contract: this was the last reference.
             unsafe { (self.header().job.free)(self.0.cast()) };
         }
@@ -313,18 +310,9 @@ impl WorkRequest {
     /// it runs destructors of the application.
     #[inline]
     pub fn drop_unless_last(self) -> Option<WorkRequest> {
-        if self.state().drop_alone() {
+        if drop_ref(self.state().word()) {
             std::mem::forget(self);
             return None;
-        }
-        let refs = &self.state().refs;
-        if refs.load(Ordering::Acquire) != 1 {
-            if refs.fetch_sub(1, Ordering::AcqRel) != 1 {
-                std::mem::forget(self);
-                return None;
-            }
-            // The other references were dropped meanwhile.
-            refs.store(1, Ordering::Relaxed);
         }
         Some(self)
     }
@@ -355,14 +343,62 @@ impl WorkRequest {
     /// Ends the request without carrying it out: its result says that it never ran. Returns the
     /// claimed wait for its end, like `end`.
     pub fn abandon(mut self) -> Option<Claimed> {
-        self.give_up()
+        self.give_up();
+        self.end()
     }
 
-    /// Does the same, and leaves dropping the request to the caller.
-    pub fn give_up(&mut self) -> Option<Claimed> {
+    /// Does the first half: the caller then ends the request.
+    fn give_up(&mut self) {
         // SAFETY: Contract: this is the only `WorkRequest`, borrowed mutably.
-        unsafe { (self.0.header().job.abandon)(self.0.0.cast()) };
-        self.end()
+        unsafe { (self.0.header().job.abandon)(self.0.0.cast()) }
+    }
+}
+
+/// A request that a worker carries out. The worker calls `left` in the end; otherwise the reference
+/// stays.
+pub(crate) struct CarriedRequest {
+    request: ManuallyDrop<WorkRequest>,
+    /// Whether the reference was dropped with the end. Then nothing touches the block any more.
+    dropped: bool,
+}
+
+impl CarriedRequest {
+    #[inline(always)]
+    pub fn new(request: WorkRequest) -> CarriedRequest {
+        CarriedRequest { request: ManuallyDrop::new(request), dropped: false }
+    }
+
+    /// Runs the closure, as [`WorkRequest::run`], and ends the request, unless it must end while
+    /// its worker has the baton (`RequestState::is_alone`). Returns whether it has ended, and the
+    /// claimed wait as [`WorkRequest::end`]. `runner` is the waiter of the worker.
+    #[inline(always)]
+    pub fn run(&mut self, runner: &'static Waiter) -> (bool, Option<Claimed>) {
+        self.request.run();
+        let state = self.request.state();
+        if let Some(plain) = state.ends_plainly(runner)
+            && end_and_drop(state.word(), plain, runner)
+        {
+            self.dropped = true;
+            return (true, None);
+        }
+        self.end_unless_alone()
+    }
+
+    /// Does the same without the closure, which is dropped: the result says that it never ran.
+    pub fn give_up(&mut self) -> (bool, Option<Claimed>) {
+        self.request.give_up();
+        self.end_unless_alone()
+    }
+
+    #[inline(always)]
+    fn end_unless_alone(&mut self) -> (bool, Option<Claimed>) {
+        if self.request.state().is_alone() { (false, None) } else { (true, self.request.end()) }
+    }
+
+    /// Returns the request, unless its reference was dropped.
+    #[inline(always)]
+    pub fn left(self) -> Option<WorkRequest> {
+        (!self.dropped).then(|| ManuallyDrop::into_inner(self.request))
     }
 }
 

@@ -27,26 +27,30 @@ use crate::os::counted::{AtomicU32, AtomicU64};
 use crate::os::short_lock::ShortLock;
 use crate::wait::{Bounds, Claimed, Inbox, Joined, Owned, Owner, Ticket, Waiter};
 
-// The word of a request has its phase in the two lowest bits, and three marks.
-const PHASE: u32 = 3;
-const QUEUED: u32 = 0;
-const RUNNING: u32 = 1;
-const DONE: u32 = 2;
+// The word of a request has its phase in the two lowest bits, and four marks. Its upper half is the
+// number of references to the block of memory that contains the state (`block`).
+const PHASE: u64 = 3;
+const QUEUED: u64 = 0;
+const RUNNING: u64 = 1;
+const DONE: u64 = 2;
 /// The request was cancelled.
-const CANCELLED: u32 = 4;
+const CANCELLED: u64 = 4;
 /// A worker, thread or future waits for the result: its ticket or waker has been stored
 /// (`block`).
-const JOINED: u32 = 8;
+const JOINED: u64 = 8;
 /// A canceller uses the runner, which must not end the request meanwhile.
-const RUNNER_IN_USE: u32 = 16;
+const RUNNER_IN_USE: u64 = 16;
 /// The joiner has taken the request from its queue, for its own scheduler. While this is set, only
-/// the holder of that scheduler's baton changes the word and the count of references, by plain
-/// stores. Three facts make that so. No canceller has a reference: there were only two when the
-/// mark was set, and the joiner, which lends its own to the join, makes no other. No other thread
-/// finds the request: it is in no queue; a request that is queued again loses the mark first. And
-/// the joiner runs only with the baton: it is a worker of that scheduler, and takes the mark off
-/// before it returns from a join without a result.
-const ALONE: u32 = 32;
+/// the holder of that scheduler's baton changes the word, by plain stores. Three facts make that
+/// so. No canceller has a reference: there were only two when the mark was set, and the joiner,
+/// which lends its own to the join, makes no other. No other thread finds the request: it is in no
+/// queue; a request that is queued again loses the mark first. And the joiner runs only with the
+/// baton: it is a worker of that scheduler, and takes the mark off before it returns from a join
+/// without a result. Otherwise the worker that has carried the request out takes it off, when it
+/// drops its reference.
+const ALONE: u64 = 32;
+/// A reference.
+const REF: u64 = 1 << 32;
 
 /// How many request numbers a thread reserves at a time.
 const IDS: u64 = 256;
@@ -105,9 +109,7 @@ pub(crate) struct RequestState {
     thief: atomic::AtomicU32,
     /// While the request is in the stale lane of a work queue: the worker that has queued it.
     pub parent: AtomicU32,
-    word: atomic::AtomicU32,
-    /// How many references exist to the block of memory that contains this (`block.rs`).
-    pub(super) refs: atomic::AtomicU32,
+    word: atomic::AtomicU64,
     /// The waiter of the worker that carries the request out; valid while the request is Running.
     runner: AtomicRef<Waiter>,
     /// Held by a canceller while it uses the runner.
@@ -135,8 +137,7 @@ impl RequestState {
             position: AtomicU64::new(0),
             thief: atomic::AtomicU32::new(0),
             parent: AtomicU32::new(0),
-            word: atomic::AtomicU32::new(QUEUED),
-            refs: atomic::AtomicU32::new(2),
+            word: atomic::AtomicU64::new(QUEUED + 2 * REF),
             runner: AtomicRef::new(),
             cancelling: ShortLock::new(()),
         }
@@ -205,6 +206,28 @@ impl RequestState {
         begun.is_some()
     }
 
+    /// Called before `end_and_drop` for a request whose result has been stored. Returns the word if
+    /// that may do all that is to be done at the end, and None if a ticket or waker waits, this is
+    /// the last reference, a canceller uses the runner, or the request has an origin. `runner` is
+    /// the waiter of the worker that carries it out.
+    #[inline]
+    pub(super) fn ends_plainly(&self, runner: &'static Waiter) -> Option<u64> {
+        let word = self.word.load(Ordering::Relaxed);
+        let plain = word & (PHASE | JOINED | ALONE | RUNNER_IN_USE) == RUNNING;
+        if !plain || word < 2 * REF || self.origin.is_some() {
+            return None;
+        }
+        // If the word changes meanwhile, `finish` does this again.
+        runner.record.view.end_request();
+        Some(word)
+    }
+
+    /// Returns the word, for `end_and_drop` and `drop_ref`.
+    #[inline]
+    pub(super) fn word(&self) -> &atomic::AtomicU64 {
+        &self.word
+    }
+
     /// Ends the request, whose result has been stored. Returns true if a ticket waits for its end.
     /// Does nothing and returns false if the request has ended before.
     #[inline]
@@ -229,17 +252,19 @@ impl RequestState {
                 self.word.store(word & !PHASE | DONE, Ordering::Release);
                 word
             }
-            None => self.finish_at_once(word).unwrap_or_else(|| self.finish_beside_others()),
+            None => self.finish_at_once().unwrap_or_else(|| self.finish_beside_others()),
         };
         // From here on no canceller uses the runner.
         runner.inspect(|waiter| waiter.cancelled.store(false, Ordering::Relaxed));
         ended & JOINED != 0
     }
 
-    /// Returns the word, if nothing has changed it and no canceller uses the runner. The orders are
-    /// those of `finish_beside_others`.
+    /// Ends the request and returns the word as it was, if nothing changes it meanwhile and no
+    /// canceller uses the runner. The orders are those of `finish_beside_others`.
     #[inline]
-    fn finish_at_once(&self, word: u32) -> Option<u32> {
+    fn finish_at_once(&self) -> Option<u64> {
+        // The origin may have dropped a reference.
+        let word = self.word.load(Ordering::Relaxed);
         let to = word & !PHASE | DONE;
         let swap = || self.word.compare_exchange(word, to, Ordering::AcqRel, Ordering::Acquire);
         (word & RUNNER_IN_USE == 0 && swap().is_ok()).then_some(word)
@@ -247,7 +272,7 @@ impl RequestState {
 
     #[cold]
     #[inline(never)]
-    fn finish_beside_others(&self) -> u32 {
+    fn finish_beside_others(&self) -> u64 {
         // Release: the joiner sees the result. Acquire: this thread sees the joiner's ticket.
         loop {
             let free = |word| (word & RUNNER_IN_USE == 0).then_some(word & !PHASE | DONE);
@@ -266,7 +291,7 @@ impl RequestState {
 
     /// Returns the word if only the calling thread may change it now (`ALONE`).
     #[inline]
-    fn alone(&self) -> Option<u32> {
+    fn alone(&self) -> Option<u64> {
         Some(self.word.load(Ordering::Relaxed)).filter(|word| word & ALONE != 0)
     }
 
@@ -275,10 +300,10 @@ impl RequestState {
     #[inline]
     pub(super) fn join_taken(&self) -> bool {
         // Acquire: what the last canceller changed before it dropped its reference.
-        if self.refs.load(Ordering::Acquire) != 2 {
+        let word = self.word.load(Ordering::Acquire);
+        if word / REF != 2 {
             return self.join();
         }
-        let word = self.word.load(Ordering::Relaxed);
         self.word.store(word | JOINED | ALONE, Ordering::Relaxed);
         true
     }
@@ -288,15 +313,10 @@ impl RequestState {
         self.alone().into_iter().for_each(|word| self.word.store(word & !ALONE, Ordering::Release));
     }
 
-    /// Drops one of two references without an exchange, if no other thread can have one. Returns
-    /// false if there may be others.
-    #[inline]
-    pub(super) fn drop_alone(&self) -> bool {
-        let alone = self.alone().is_some();
-        if alone {
-            self.refs.store(1, Ordering::Release);
-        }
-        alone
+    /// Counts one more reference.
+    pub(super) fn add_ref(&self) {
+        let before = self.word.fetch_add(REF, Ordering::Relaxed);
+        assert!(before < u64::MAX / 2, "a request has too many references");
     }
 
     /// Returns whether a ticket or waker waits for the request's end.
@@ -340,7 +360,7 @@ impl RequestState {
     /// Changes the word to what `to` makes of it, and returns what it was; fails with the word for
     /// which `to` returns None.
     #[inline]
-    fn change(&self, order: Ordering, to: impl Fn(u32) -> Option<u32>) -> Result<u32, u32> {
+    fn change(&self, order: Ordering, to: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
         self.word.fetch_update(order, Ordering::Acquire, to)
     }
 
@@ -404,6 +424,40 @@ impl Owned for JoinedRequest<'_> {
     }
 }
 
+// The functions below get the word alone, because another thread may free the rest meanwhile.
+
+/// Ends a request that has this word, and drops the reference of its
+/// [`WorkRequest`](super::WorkRequest) in the same step. Returns false, and has done neither, if
+/// the word has changed. If this returns true, another thread may have freed the block.
+#[inline]
+pub(super) fn end_and_drop(word: &atomic::AtomicU64, plain: u64, runner: &'static Waiter) -> bool {
+    let to = plain - REF - RUNNING + DONE;
+    let swap = word.compare_exchange(plain, to, Ordering::AcqRel, Ordering::Relaxed);
+    if swap.is_ok() {
+        // From here on no canceller uses the runner.
+        runner.cancelled.store(false, Ordering::Relaxed);
+    }
+    swap.is_ok()
+}
+
+/// Drops a reference, unless it is the last one, and returns whether it has. If it has, another
+/// thread may have freed the block.
+#[inline]
+pub(super) fn drop_ref(word: &atomic::AtomicU64) -> bool {
+    // If this is the only reference, no thread can make another, so no exchange is needed.
+    let now = word.load(Ordering::Acquire);
+    if now < 2 * REF {
+        return false;
+    }
+    if now & ALONE != 0 {
+        // It is the runner's. The joiner may make others once it runs, so the mark ends here.
+        word.store((now - REF) & !ALONE, Ordering::Release);
+        return true;
+    }
+    let more = |now| (now >= 2 * REF).then(|| now - REF);
+    word.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+}
+
 /// What a cancellation found.
 #[must_use]
 pub(crate) struct Cancelled {
@@ -424,169 +478,6 @@ pub(crate) fn cancel_waiter(waiter: &'static Waiter) -> Cancelled {
 }
 
 #[cfg(all(test, loom))]
-mod loom {
-    //! Models of the request's word, each of two threads, in all interleavings:
-    //!
-    //! * *Join and end.* The joiner sees that the request has ended, and what was stored before, or
-    //!   the end sees the joiner's ticket.
-    //! * *Join and the last canceller.* A joiner that is alone sees that the request is cancelled.
-    //! * *Thief and promoter.* The thief sees that the request is urgent, or the promoter sees the
-    //!   thief's number.
-
-    use super::*;
-    use ::loom::sync::Arc;
-    use ::loom::sync::atomic::AtomicU32;
-    use ::loom::thread;
-
-    #[test]
-    fn loom_of_a_join_and_an_end_one_sees_the_other() {
-        ::loom::model(|| {
-            // The result, and the ticket of the joiner. Unordered, so that a load may be stale.
-            let zero = || AtomicU32::new(0);
-            let all = Arc::new((RequestState::new(0, false), zero(), zero()));
-            let worker = all.clone();
-            let worker = thread::spawn(move || {
-                let (state, result, ticket) = &*worker;
-                result.store(1, Ordering::Relaxed);
-                let joined = state.finish();
-                if joined {
-                    assert_eq!(ticket.load(Ordering::Relaxed), 2);
-                }
-                joined
-            });
-            let (state, result, ticket) = &*all;
-            let waits = !state.is_done() && {
-                ticket.store(2, Ordering::Relaxed);
-                state.join()
-            };
-            if !waits {
-                assert!(state.is_done());
-                assert_eq!(result.load(Ordering::Relaxed), 1);
-            }
-            assert_eq!(worker.join().unwrap(), waits, "the end claims the ticket of a joiner");
-        });
-    }
-
-    #[test]
-    fn loom_of_a_joiner_that_is_alone_sees_what_the_last_canceller_did() {
-        ::loom::model(|| {
-            let state = Arc::new(RequestState::new(0, false));
-            // A third reference, of the canceller.
-            state.refs.store(3, Ordering::Relaxed);
-            let cancels = state.clone();
-            let canceller = thread::spawn(move || {
-                let _ = cancels.cancel();
-                cancels.refs.fetch_sub(1, Ordering::AcqRel);
-            });
-            assert!(state.join_taken());
-            canceller.join().unwrap();
-            let word = state.word.load(Ordering::Relaxed);
-            assert!(word & CANCELLED != 0, "the joiner's store undid the cancellation");
-            assert!(word & JOINED != 0);
-        });
-    }
-
-    #[test]
-    fn loom_of_a_thief_and_a_promoter_one_sees_the_other() {
-        ::loom::model(|| {
-            let state = Arc::new(RequestState::new(0, false));
-            let stolen = state.clone();
-            let thief = thread::spawn(move || {
-                stolen.moves_to(1);
-                stolen.is_urgent()
-            });
-            state.make_urgent();
-            let seen = state.thief() == Some(1);
-            assert!(thief.join().unwrap() || seen, "it is queued where no promoter looks");
-        });
-    }
-}
-
+mod loom;
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_does_not_end_while_a_canceller_uses_its_runner() {
-        let waiter = Waiter::take(None, 0);
-        let state = RequestState::new(0, false);
-        assert!(state.start(waiter, 0));
-        // The first half of `cancel`.
-        let alone = state.cancelling.lock();
-        state.word.fetch_or(CANCELLED | RUNNER_IN_USE, Ordering::Acquire);
-        std::thread::scope(|scope| {
-            let worker = scope.spawn(|| state.finish());
-            for _ in 0..1000 {
-                std::thread::yield_now();
-                assert!(!state.is_done(), "the runner may begin its next request");
-            }
-            // The second half.
-            waiter.cancelled.store(true, Ordering::SeqCst);
-            state.word.fetch_and(!RUNNER_IN_USE, Ordering::Release);
-            drop(alone);
-            assert!(!worker.join().unwrap(), "no ticket waits");
-        });
-        assert!(state.is_done() && !waiter.is_cancelled(), "the next request is not cancelled");
-        waiter.give_back();
-    }
-
-    #[test]
-    fn no_two_requests_have_the_same_number_whichever_threads_make_them() {
-        let numbers = || (0..3 * IDS).map(|_| next_id()).collect::<Vec<_>>();
-        let threads = [(); 3].map(|()| std::thread::spawn(numbers));
-        let all = threads.into_iter().flat_map(|thread| thread.join().unwrap());
-        let mut seen = std::collections::HashSet::new();
-        assert!(all.into_iter().all(|number| seen.insert(number)));
-    }
-
-    #[test]
-    fn a_request_that_starts_cancelled_knows_it_from_its_beginning() {
-        let waiter = Waiter::take(None, 0);
-        let mut state = RequestState::new(0, false);
-        state.starts_cancelled = true;
-        let _ = state.cancel();
-        assert!(state.start(waiter, 0) && waiter.is_cancelled());
-        state.finish();
-        assert!(!waiter.is_cancelled(), "the next request is not cancelled");
-        waiter.give_back();
-    }
-
-    #[test]
-    fn a_request_that_was_cancelled_does_not_start() {
-        let waiter = Waiter::take(None, 0);
-        let state = RequestState::new(0, false);
-        let _ = state.cancel();
-        assert!(!state.start(waiter, 0));
-        assert!(state.is_queued() && !state.finish() && state.is_done());
-        waiter.give_back();
-    }
-
-    #[test]
-    fn only_a_request_with_two_references_is_alone_and_a_joiner_that_leaves_ends_that() {
-        let waiter = Waiter::take(None, 0);
-        let alone = |state: &RequestState| state.word.load(Ordering::Relaxed) & ALONE != 0;
-        for references in 2..4 {
-            let state = RequestState::new(0, false);
-            state.refs.store(references, Ordering::Relaxed);
-            assert!(state.join_taken());
-            assert_eq!(alone(&state), references == 2, "a third may be a canceller's");
-            assert!(state.start(waiter, 0));
-            // The joiner's time is over.
-            state.forget_joiner();
-            assert!(!alone(&state) && !state.finish() && state.is_done() && !state.drop_alone());
-        }
-        let state = RequestState::new(0, false);
-        assert!(state.join_taken() && state.start(waiter, 0) && state.finish());
-        assert!(state.drop_alone() && state.refs.load(Ordering::Relaxed) == 1);
-        // A request that was cancelled before it was joined does not start.
-        let state = RequestState::new(0, false);
-        let _ = state.cancel();
-        assert!(state.join_taken() && !state.start(waiter, 0) && state.finish());
-        // A request that is queued again may be taken by any thread.
-        let state = RequestState::new(0, false);
-        assert!(state.join_taken());
-        state.is_alone_no_more();
-        assert!(!alone(&state) && state.finish(), "the joiner still waits");
-        waiter.give_back();
-    }
-}
+mod tests;
