@@ -53,30 +53,29 @@ fn the_tasks_of_a_tree_do_not_begin_side_by_side_b9() {
     });
 }
 
+/// Ten leaves queue a request each, as a task and from outside.
 #[test]
 fn another_request_does_not_wait_for_all_queued_tasks_of_a_tree_b9() {
     on_one(|node| {
-        let leaves = Arc::new(AtomicUsize::new(0));
-        let (l, n) = (leaves.clone(), node.clone());
-        let others = std::thread::spawn(move || {
-            let mut all = Vec::new();
-            loop {
-                let before = l.load(SeqCst);
-                if before == 1_000_000 {
-                    return all;
-                }
-                let l = l.clone();
-                let began = n.spawn_on(0, move || l.load(SeqCst)).unwrap().join().unwrap();
-                all.push(began - before);
+        let [leaves, longest, begun] = std::array::from_fn(|_| Arc::new(AtomicUsize::new(0)));
+        let (node_of_leaf, l, b) = (node.clone(), longest.clone(), begun.clone());
+        let leaf = move || {
+            let queued = leaves.fetch_add(1, SeqCst);
+            if queued % 100_000 != 50_000 {
+                return;
             }
-        });
-        let counts = leaves.clone();
-        node.run(|| tree(1_000_000, &Arc::new(move || _ = counts.fetch_add(1, SeqCst))));
-        let mut all = others.join().unwrap();
-        all.sort_unstable();
-        // The thread may have lost its processor once before it queued its request.
-        let [.., long, _] = all[..] else { panic!("{all:?}") };
-        assert!(long < 4 * PERIOD, "so many leaves went before requests of a thread: {all:?}");
+            let (leaves, longest, begun) = (leaves.clone(), l.clone(), b.clone());
+            let begins = move || {
+                longest.fetch_max(leaves.load(SeqCst) - queued, SeqCst);
+                begun.fetch_add(1, SeqCst);
+            };
+            ums::spawn(begins.clone());
+            node_of_leaf.spawn_on(0, begins).expect("the node takes work");
+        };
+        node.run(|| tree(1_000_000, &Arc::new(leaf)));
+        eventually("all have begun", || begun.load(SeqCst) == 20);
+        let longest = longest.load(SeqCst);
+        assert!(longest < 4 * PERIOD, "{longest} leaves went before a request");
     });
 }
 
